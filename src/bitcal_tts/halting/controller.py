@@ -69,7 +69,7 @@ class Decision:
 
 
 class Controller:
-    """Decides for one request, live and in replay alike. Work and memory a step do not grow with the trace."""
+    """Decides for one request, live and in replay alike; a step costs the same however long the trace."""
 
     __slots__ = ("_hidden", "_marker_at", "_tail", "_tokens", "_trace", "parameters")
 

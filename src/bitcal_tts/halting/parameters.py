@@ -6,6 +6,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from bitcal_tts.halting.confidence import bit_scale, confidence, normalised
 
@@ -68,7 +69,9 @@ class Parameters:
             raise ValueError(f"marker must be a non-empty string, got {self.marker!r}")
         object.__setattr__(self, "weights", _three_weights(self.weights))
         if not self.hidden and self.weights[0] + self.weights[1] == 0:
-            raise ValueError(f"weights must keep a positive sum without the hidden-state signal, got {self.weights}")
+            raise ValueError(
+                f"weights must keep a positive sum without the hidden one, got {self.weights}"
+            )
         self._warn_if_unreachable()
 
     @cached_property
@@ -120,18 +123,19 @@ class Parameters:
             needed = f"it would need {share:.0%} of all chunk pairs to repeat literally"
         exponent = "" if self.gamma == 1.0 else f" ** (1/{self.gamma:.4g})"
         warnings.warn(
-            f"the confidence stop of {self.name!r} cannot fire on ordinary text: after {self.min_tokens} tokens "
-            f"(min_tokens) chunks of {self.chunk_size} that do not repeat have trace stability 0, so "
+            f"the confidence stop of {self.name!r} cannot fire on ordinary text: past the floor of "
+            f"{self.min_tokens} tokens, chunks of {self.chunk_size} that do not repeat have trace stability 0, so "
             f"c <= (({w_entropy:.4g} + {w_hidden:.4g}) * {self.bit_scale:.4g}){exponent} = {ceiling:.4g} "
             f"< stop_confidence = {self.stop_confidence:.4g}; {needed}. "
-            "Bits, gamma and the hidden-state weight have no effect here; only the tail after the marker has.",
+            "So bits, gamma and the hidden-state weight have no effect; only the tail after the marker has.",
             UnreachableStopWarning,
             stacklevel=1,
         )
 
 
-def _number(name: str, value: object, *, least: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < least:
+def _number(name: str, value: Any, *, least: float) -> float:
+    real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not real or not math.isfinite(value) or value < least:
         raise ValueError(f"{name} must be a finite number of at least {least:g}, got {value!r}")
     return float(value)
 
@@ -141,12 +145,16 @@ def _whole(name: str, value: object, *, least: int) -> None:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
-def _three_weights(weights: object) -> tuple[float, float, float]:
+def _three_weights(weights: Any) -> tuple[float, float, float]:
     try:
-        entropy, trace, hidden = weights  # type: ignore[misc]
+        first, second, third = weights
     except (TypeError, ValueError):
         raise ValueError(f"weights must be three numbers (entropy, trace, hidden), got {weights!r}") from None
-    three = tuple(_number("weights", w, least=0.0) for w in (entropy, trace, hidden))
+    three = (
+        _number("weights", first, least=0.0),
+        _number("weights", second, least=0.0),
+        _number("weights", third, least=0.0),
+    )
     if sum(three) == 0:
         raise ValueError(f"weights must not all be zero, got {weights!r}")
-    return three  # type: ignore[return-value]
+    return three

@@ -60,9 +60,7 @@ _CONFIDENT = Verdict(Action.STOP, Reason.CONFIDENT)
 _UNDECIDED = Verdict(Action.CONTINUE, Reason.UNDECIDED)
 
 
-def decide(
-    p: Parameters, *, tokens: int, marker_at: int | None, entropy: float, confidence: float
-) -> Verdict:
+def decide(p: Parameters, *, tokens: int, marker_at: int | None, entropy: float, confidence: float) -> Verdict:
     """The case table, in the paper's order.
 
     Args:

@@ -1,0 +1,315 @@
+"""A Transformers checkpoint at a chosen weight precision, and what there is to know about it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bitcal_tts.engines.base import EngineError
+
+TORCHAO_BITS = (2, 3, 5, 6)
+SUPPORTED_BITS = (2, 3, 4, 5, 6, 8, 16, 32)
+_GROUP_SIZES = (64, 32)
+_HASHED = (".safetensors", ".bin", ".json", ".jinja", ".model")
+
+
+@dataclass
+class Checkpoint:
+    """A loaded model with its tokenizer.
+
+    `bits` is the nominal precision asked for. `body_bits` and `all_bits` are bits per weight computed from the
+    tensors, scales included: of the quantized layers, and of the whole model with its embeddings.
+    """
+
+    source: str
+    model: Any
+    tokenizer: Any
+    bits: float
+    device: torch.device
+    compute_dtype: torch.dtype
+    scheme: str
+    body_bits: float
+    all_bits: float
+    parameters: int
+    sha256: str
+    template_options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Tokens that end a sequence, from the generation config and the tokenizer."""
+        found = self.model.generation_config.eos_token_id
+        ids = set(found) if isinstance(found, list) else {found}
+        return frozenset(i for i in ids | {self.tokenizer.eos_token_id} if i is not None)
+
+    @property
+    def sliding_window(self) -> int | None:
+        """The window of the layers that have one."""
+        types = set(getattr(self.model.config, "layer_types", None) or ())
+        return int(self.model.config.sliding_window) if "sliding_attention" in types else None
+
+    def render(self, prompt: str) -> str:
+        """The prompt as the model reads it: through its chat template where it has one."""
+        if not self.tokenizer.chat_template:
+            return prompt
+        rendered: str = self.tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}],
+            add_generation_prompt=True,
+            tokenize=False,
+            **self.template_options,
+        )
+        return rendered
+
+    def encode(self, prompt: str) -> list[int]:
+        """Token ids of the rendered prompt; a template brings its own special tokens."""
+        has_template = bool(self.tokenizer.chat_template)
+        ids: list[int] = self.tokenizer(self.render(prompt), add_special_tokens=not has_template)["input_ids"]
+        if not ids:
+            raise EngineError("the prompt has no tokens")
+        return ids
+
+    def describe(self) -> dict[str, Any]:
+        """Identity and provenance, for the manifest."""
+        return {
+            "model": self.source,
+            "model_sha256": self.sha256,
+            "bits": self.bits,
+            "scheme": self.scheme,
+            "body_bits_per_weight": round(self.body_bits, 4),
+            "all_bits_per_weight": round(self.all_bits, 4),
+            "parameters": self.parameters,
+            "compute_dtype": str(self.compute_dtype).removeprefix("torch."),
+            "device": self.device.type,
+            "eos_token_ids": sorted(self.eos_token_ids),
+            "template_options": dict(sorted(self.template_options.items())),
+            "template_sha256": hashlib.sha256((self.tokenizer.chat_template or "").encode()).hexdigest(),
+        }
+
+
+def load_checkpoint(
+    source: str,
+    *,
+    bits: float = 16,
+    device: str | None = None,
+    compute_dtype: str | None = None,
+    template_options: dict[str, Any] | None = None,
+    name: str | None = None,
+) -> Checkpoint:
+    """Load a hub id or a local folder at a weight precision.
+
+    Args:
+        source: A folder with config.json and safetensors, or a hub id.
+        bits: 4 is bitsandbytes NF4, 8 bitsandbytes int8, 16 bfloat16, 32 float32; 2, 3, 5 and 6 are torchao
+            round-to-nearest in groups of 64.
+        device: `cuda` where there is one, else `cpu`.
+        compute_dtype: `bfloat16` where the device multiplies it natively, else `float32`.
+        template_options: Extra arguments of the chat template, such as `enable_thinking`.
+        name: What to call the model in records; the source by default.
+    """
+    if bits not in SUPPORTED_BITS:
+        raise EngineError(f"bits must be one of {', '.join(map(str, SUPPORTED_BITS))}, got {bits:g}")
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    dtype = _compute_dtype(compute_dtype, bits, place)
+    _require_folder(source)
+    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
+    model, tokenizer = _from_pretrained(source, int(bits), place, dtype)
+    model.eval()
+    _require_plain_attention(source, model)
+    scheme = _quantize_with_torchao(model, int(bits)) if bits in TORCHAO_BITS else _SCHEMES[int(bits)]
+    body, everything, count = bits_per_weight(model)
+    if bits in TORCHAO_BITS:
+        _dequantize_once(model)
+    return Checkpoint(
+        source=name or source,
+        model=model,
+        tokenizer=tokenizer,
+        bits=bits,
+        device=place,
+        compute_dtype=dtype,
+        scheme=scheme,
+        body_bits=body,
+        all_bits=everything,
+        parameters=count,
+        sha256=hash_model(source),
+        template_options=template_options or {},
+    )
+
+
+_SCHEMES = {4: "bitsandbytes nf4", 8: "bitsandbytes int8", 16: "bfloat16", 32: "float32"}
+
+
+def _from_pretrained(source: str, bits: int, place: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+
+    options: dict[str, Any] = {"dtype": dtype, "device_map": {"": str(place)}}
+    if bits == 4:
+        options["quantization_config"] = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+        )
+    elif bits == 8:
+        options["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        if bits == 16 and dtype == torch.float32:
+            # bfloat16 weights with float32 arithmetic, for machines that do not multiply bfloat16 natively.
+            model = AutoModelForCausalLM.from_pretrained(source, **{**options, "dtype": torch.bfloat16}).float()
+        else:
+            model = AutoModelForCausalLM.from_pretrained(source, **options)
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
+        raise EngineError(f"cannot load {source} at {bits} bits: {_first_line(error)}") from error
+    return model, tokenizer
+
+
+def _compute_dtype(asked: str | None, bits: float, place: torch.device) -> torch.dtype:
+    if asked is not None:
+        dtype = getattr(torch, asked, None)
+        if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+            raise EngineError(f"compute dtype must be float32, bfloat16 or float16, got {asked!r}")
+        return dtype  # type: ignore[no-any-return]
+    if bits == 32:
+        return torch.float32
+    native = place.type != "cpu" or bool(torch.cpu._is_avx512_bf16_supported())
+    return torch.bfloat16 if native else torch.float32
+
+
+def _require_folder(source: str) -> None:
+    """A path that is not there must not be looked up on the hub."""
+    path = Path(source)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise EngineError(f"{source} holds no config.json: not a Transformers checkpoint")
+    elif path.is_absolute() or source.startswith(".") or source.count("/") > 1:
+        raise EngineError(f"there is no model folder {source}")
+
+
+def _require_plain_attention(source: str, model: Any) -> None:
+    types = set(getattr(model.config, "layer_types", None) or ("full_attention",))
+    other = types - {"full_attention", "sliding_attention"}
+    if other:
+        raise EngineError(
+            f"{source} has layers of type {', '.join(sorted(other))}, whose state cannot leave a batch row by row; "
+            "use BitCal(...) inside model.generate instead"
+        )
+
+
+def _quantize_with_torchao(model: Any, bits: int) -> str:
+    """Round the linear layers, output embedding apart, to `bits` with torchao's weight-only quantization."""
+    with _quiet_import():
+        from torchao.quantization import IntxWeightOnlyConfig, PerAxis, PerGroup, quantize_
+        from torchao.quantization.quant_primitives import MappingType
+    head = model.get_output_embeddings()
+    groups: set[int] = set()
+    for group in (*_GROUP_SIZES, 0):
+
+        def fits(module: nn.Module, _: str, group: int = group) -> bool:
+            if module is head or not isinstance(module, nn.Linear) or type(module.weight.data) is not torch.Tensor:
+                return False
+            wanted = next((g for g in _GROUP_SIZES if module.in_features % g == 0), 0)
+            if wanted == group:
+                groups.add(group)
+            return wanted == group
+
+        config = IntxWeightOnlyConfig(
+            weight_dtype=getattr(torch, f"int{bits}"),
+            granularity=PerGroup(group) if group else PerAxis(0),
+            mapping_type=MappingType.ASYMMETRIC,
+        )
+        quantize_(model, config, filter_fn=fits)
+    sizes = "/".join(str(g) if g else "row" for g in sorted(groups, reverse=True))
+    return f"torchao int{bits} asymmetric, groups of {sizes}"
+
+
+def _dequantize_once(model: Any) -> None:
+    """Put the rounded values back as ordinary weights.
+
+    torchao keeps N-bit values in bytes and expands them at every call: the numbers are the same this way,
+    and decoding is several times faster. What is measured is quality at N bits, not N-bit speed.
+    """
+    for module in model.modules():
+        weight = getattr(module, "weight", None)
+        if isinstance(module, nn.Linear) and hasattr(weight, "dequantize") and hasattr(weight, "qdata"):
+            module.weight = nn.Parameter(weight.dequantize(), requires_grad=False)
+
+
+def bits_per_weight(model: Any) -> tuple[float, float, int]:
+    """Bits per weight of the linear layers (output embedding apart) and of everything, and the parameter count."""
+    head = model.get_output_embeddings()
+    seen: set[int] = set()
+    body_bits = body_count = all_bits = all_count = 0
+    for module in model.modules():
+        for _, tensor in module.named_parameters(recurse=False):
+            if id(tensor) in seen:
+                continue
+            seen.add(id(tensor))
+            bits, count = _storage(tensor)
+            all_bits += bits
+            all_count += count
+            if isinstance(module, nn.Linear) and module is not head and count:
+                body_bits += bits
+                body_count += count
+    return body_bits / max(body_count, 1), all_bits / max(all_count, 1), all_count
+
+
+def _storage(tensor: Any) -> tuple[int, int]:
+    """Bits a parameter takes with its scales, and how many weights it stands for."""
+    state = getattr(tensor, "quant_state", None)
+    if state is not None:  # bitsandbytes 4-bit
+        scales = [state.absmax] + ([state.state2.absmax] if state.nested else [])
+        return sum(8 * t.nbytes for t in (tensor.data, *scales)), state.shape.numel()
+    if getattr(tensor, "SCB", None) is not None:  # bitsandbytes int8
+        return 8 * (tensor.data.nbytes + tensor.SCB.nbytes), tensor.data.numel()
+    if hasattr(tensor, "qdata"):  # torchao, N-bit values kept in bytes
+        width = int(str(tensor.target_dtype).removeprefix("torch.int"))
+        extra = 8 * tensor.scale.nbytes + width * tensor.zero_point.numel()
+        return width * tensor.qdata.numel() + extra, tensor.qdata.numel()
+    return 8 * tensor.nbytes, tensor.numel()
+
+
+def hash_model(source: str) -> str:
+    """SHA-256 over the names and contents of a checkpoint's files.
+
+    Files of the hub's cache are links to blobs named by their own hash, which then stands for the content.
+    """
+    folder = Path(source)
+    if not folder.is_dir():
+        from transformers.utils import cached_file
+
+        folder = Path(cached_file(source, "config.json")).parent
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.iterdir() if p.suffix in _HASHED):
+        digest.update(path.name.encode() + b"\0")
+        if path.is_symlink() and path.resolve().parent.name == "blobs":
+            digest.update(path.resolve().name.encode())
+        else:
+            with path.open("rb") as file:
+                digest.update(
+                    hashlib.file_digest(file, "sha256").digest()
+                    if hasattr(hashlib, "file_digest")
+                    else hashlib.sha256(file.read()).digest()
+                )
+    return digest.hexdigest()
+
+
+class _quiet_import:  # noqa: N801
+    """torchao announces on import, through several channels, which of its CUDA libraries did not load."""
+
+    def __enter__(self) -> None:
+        self._filters = warnings.catch_warnings()
+        self._filters.__enter__()
+        warnings.simplefilter("ignore")
+        self._disabled = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+
+    def __exit__(self, *_: object) -> None:
+        logging.disable(self._disabled)
+        self._filters.__exit__(None, None, None)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
