@@ -232,9 +232,8 @@ def _dequantize_once(model: Any) -> None:
     and decoding is several times faster. What is measured is quality at N bits, not N-bit speed.
     """
     for module in model.modules():
-        weight = getattr(module, "weight", None)
-        if isinstance(module, nn.Linear) and hasattr(weight, "dequantize") and hasattr(weight, "qdata"):
-            module.weight = nn.Parameter(weight.dequantize(), requires_grad=False)
+        if isinstance(module, nn.Linear) and hasattr(module.weight, "qdata"):
+            module.weight = nn.Parameter(module.weight.dequantize(), requires_grad=False)
 
 
 def bits_per_weight(model: Any) -> tuple[float, float, int]:

@@ -108,9 +108,7 @@ class Controller:
         else:
             hidden = self._hidden.value
         c = p.confidence(step.entropy, trace, hidden)
-        action, reason = decide(
-            p, tokens=self._tokens, marker_at=self._marker_at, entropy=step.entropy, confidence=c
-        )
+        action, reason = decide(p, tokens=self._tokens, marker_at=self._marker_at, entropy=step.entropy, confidence=c)
         return Decision(action, reason, self._tokens, c, step.entropy, trace, hidden)
 
     def _look_for_marker(self, text: str) -> None:

@@ -69,9 +69,7 @@ class Parameters:
             raise ValueError(f"marker must be a non-empty string, got {self.marker!r}")
         object.__setattr__(self, "weights", _three_weights(self.weights))
         if not self.hidden and self.weights[0] + self.weights[1] == 0:
-            raise ValueError(
-                f"weights must keep a positive sum without the hidden one, got {self.weights}"
-            )
+            raise ValueError(f"weights must keep a positive sum without the hidden one, got {self.weights}")
         self._warn_if_unreachable()
 
     @cached_property

@@ -1,0 +1,134 @@
+"""Answer formats: where an answer starts, whether it is complete, its value, equality. One small class each."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from fractions import Fraction
+
+MARKER = "####"
+_NUMBER = r"[-\u2212]?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?"
+# What models put between the marker and the number: currency, emphasis, the marker again, a tag.
+_DECORATION = r"(?:[\s$€£*_:=\\(]|#{2,}|<[^<>\n]{0,20}>)*"
+_ANNOUNCED = re.compile(rf"{_DECORATION}({_NUMBER})")
+_ANY_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+
+
+class AnswerFormat(ABC):
+    """How a task's answers are written."""
+
+    name: str
+
+    @abstractmethod
+    def start(self, text: str, at: int = 0) -> int | None:
+        """Where the first answer announced at or after `at` starts, or None."""
+
+    @abstractmethod
+    def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
+        """Where the answer that starts at `start` ends, or None while more text could still change it.
+
+        Args:
+            text: The text so far.
+            start: As `start` returned it.
+            ended: Whether the text is final, so that nothing can follow.
+        """
+
+    @abstractmethod
+    def value(self, text: str) -> str | None:
+        """The answer that a finished text gives, or None."""
+
+    def equal(self, one: str, other: str) -> bool:
+        """Whether two values are the same answer."""
+        return one.strip() == other.strip()
+
+
+class MarkedText(AnswerFormat):
+    """Whatever stands on the line after the last marker."""
+
+    name = "marked_text"
+
+    def __init__(self, marker: str = MARKER) -> None:
+        self.marker = marker
+
+    def start(self, text: str, at: int = 0) -> int | None:
+        """Just after the first marker."""
+        found = text.find(self.marker, at)
+        return None if found < 0 else found + len(self.marker)
+
+    def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
+        """At the end of the first line that says something."""
+        rest = text[start:]
+        skipped = len(rest) - len(rest.lstrip())
+        line = rest[skipped:].partition("\n")
+        if not line[0]:
+            return None
+        return start + skipped + len(line[0]) if line[1] or ended else None
+
+    def value(self, text: str) -> str | None:
+        """The line after the last marker."""
+        _, marker, rest = text.rpartition(self.marker)
+        return (rest.strip().partition("\n")[0].strip() or None) if marker else None
+
+
+class Gsm8k(MarkedText):
+    """The number after the last `####`: the paper's protocol, strictly."""
+
+    name = "gsm8k"
+
+    def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
+        """After a number that the text can no longer continue."""
+        match = _ANNOUNCED.match(text, start)
+        if match is None:
+            return None
+        return match.end() if ended or _cannot_continue(text, match.end()) else None
+
+    def value(self, text: str) -> str | None:
+        """The number after the last marker."""
+        _, marker, rest = text.rpartition(self.marker)
+        match = _ANNOUNCED.match(rest) if marker else None
+        return _clean(match[1]) if match else None
+
+    def equal(self, one: str, other: str) -> bool:
+        """Equal as exact numbers."""
+        left, right = as_number(one), as_number(other)
+        return left is not None and left == right
+
+
+class Released(Gsm8k):
+    """The protocol of the paper's released records: the first marker, else the last number anywhere."""
+
+    name = "released"
+
+    def value(self, text: str) -> str | None:
+        """The number after the first marker that one follows directly, else the last number in the text."""
+        match = re.search(r"####\s*(-?[\d,]*\.?\d*)", text)
+        if match and match[1]:
+            return match[1].replace(",", "")
+        numbers = _ANY_NUMBER.findall(text)
+        return numbers[-1].replace(",", "") if numbers else None
+
+
+FORMATS: dict[str, AnswerFormat] = {f.name: f for f in (Gsm8k(), Released(), MarkedText())}
+
+
+def as_number(text: str) -> Fraction | None:
+    """An exact number from `1,234.50`, `$5`, `-3/4` or `20%`, or None."""
+    plain = re.sub(r"[\s,$€£%]", "", text).replace("\u2212", "-").rstrip(".")
+    try:
+        return Fraction(plain)
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _clean(number: str) -> str:
+    return number.replace(",", "").replace(" ", "").replace("\u2212", "-")
+
+
+def _cannot_continue(text: str, end: int) -> bool:
+    """A digit, a separator before a digit, or nothing yet may continue a number; anything else may not."""
+    following = text[end : end + 2]
+    if not following:
+        return False
+    if following[0] in ",./":
+        return len(following) == 2 and not following[1].isdigit()
+    return not following[0].isdigit()

@@ -1,0 +1,84 @@
+"""Grade-school problems from reasoning-gym's `gsm_symbolic` templates, without end and by seed.
+
+reasoning-gym admits only difficulty 1 and draws neighbouring seeds from overlapping generators; so the
+templates are called directly. Which split a question belongs to is a hash of its text: what a model was
+trained on can never be drawn as a test question, whatever the seeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+# Templates whose reference solution states false arithmetic, such as "30 / 20 = 1" after a silent rounding.
+UNSOUND_TEMPLATES = frozenset({2, 4, 36, 49, 60, 66, 69, 75, 96, 99})
+DIFFICULTIES = (1.0, 1.0, 2.0, 4.0)
+_LONG_DECIMAL = re.compile(r"\.\d{4}")  # a rounded third or sixth: no exact arithmetic
+SPLITS = ("train", "calibration", "test")
+
+
+class Problem(NamedTuple):
+    """A question, its worked solution without the final line, and its answer."""
+
+    question: str
+    solution: str
+    answer: str
+
+
+def problems(split: str, seed: int, difficulties: tuple[float, ...] = DIFFICULTIES) -> Iterator[Problem]:
+    """Distinct problems of a split, the same for the same seed, without end."""
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
+    templates = _templates()
+    names = sorted(templates)
+    seen: set[bytes] = set()
+    for i in itertools.count():
+        rng = random.Random(f"gsm_symbolic {split} {seed} {i}")  # noqa: S311
+        template = templates[rng.choice(names)]
+        try:
+            drawn = template(rng, difficulties[i % len(difficulties)])
+        except (ValueError, ZeroDivisionError):  # a template that cannot scale to this difficulty
+            continue
+        problem = _tidy(drawn)
+        if problem is None or split_of(problem.question) != split:
+            continue
+        key = hashlib.blake2b(problem.question.encode(), digest_size=8).digest()
+        if key not in seen:
+            seen.add(key)
+            yield problem
+
+
+def split_of(question: str) -> str:
+    """The split a question belongs to: one in eight each for calibration and test, the rest for training."""
+    bucket = hashlib.sha256(question.encode()).digest()[0] % 8
+    return {0: "test", 1: "calibration"}.get(bucket, "train")
+
+
+def _tidy(drawn: dict[str, Any]) -> Problem | None:
+    solution, marker, answer = drawn["metadata"]["answer_cot"].rpartition("####")
+    number = answer.strip().replace(",", "")
+    if not marker or not re.fullmatch(r"-?\d+(\.\d+)?", number) or _LONG_DECIMAL.search(solution):
+        return None
+    lines = [line.strip() for line in solution.strip().splitlines()]
+    return Problem(
+        question=" ".join(drawn["question"].split()),
+        solution="\n".join(line for line in lines if line),
+        answer=number.rstrip("0").rstrip(".") if "." in number else number,
+    )
+
+
+@cache
+def _templates() -> dict[int, Any]:
+    from reasoning_gym.arithmetic.gsm_symbolic.gsm_symbolic import (
+        GSMSymbolicDataset,
+        GSMSymbolicDatasetConfig,
+        tasks_ok,
+    )
+
+    generators = GSMSymbolicDataset(GSMSymbolicDatasetConfig(seed=0, size=1)).generators
+    return {i: generators[i] for i in tasks_ok if i not in UNSOUND_TEMPLATES}

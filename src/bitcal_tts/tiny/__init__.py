@@ -1,0 +1,1 @@
+"""The model in the box: corpus, training, weights."""

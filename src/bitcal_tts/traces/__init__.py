@@ -1,0 +1,1 @@
+"""Recorded decodes: schema, crash-safe store, recording, replay, sweeps."""

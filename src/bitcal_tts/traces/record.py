@@ -1,0 +1,170 @@
+"""Model x task -> a trace folder: decode every item once, to the full budget."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bitcal_tts.engines.base import Decoding, Engine, Request
+from bitcal_tts.files import locked
+from bitcal_tts.tasks.base import Item, Task
+from bitcal_tts.traces.energy import EnergyMeter
+from bitcal_tts.traces.store import TraceError, TraceStore
+
+_PACKAGES = (
+    "bitcal-tts",
+    "numpy",
+    "torch",
+    "transformers",
+    "bitsandbytes",
+    "torchao",
+    "tokenizers",
+    "reasoning-gym",
+)
+
+
+def record(
+    engine: Engine,
+    task: Task,
+    folder: Path,
+    *,
+    n: int,
+    budget: int,
+    seed: int = 0,
+    decoding: Decoding | None = None,
+    style: str | None = None,
+    batch_size: int = 32,
+    block_size: int | None = None,
+    chunk_size: int = 16,
+    keep_hidden: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> TraceStore:
+    """Record what is missing of a store and return it.
+
+    Args:
+        engine: Decodes.
+        task: Gives the items.
+        folder: Where the store is or will be.
+        n: How many items.
+        budget: Hard cap on new tokens.
+        seed: Chooses the items where the task generates them.
+        decoding: Greedy by default.
+        style: A label for the manifest, such as `thinking`.
+        batch_size: Rows that decode together.
+        block_size: Items written together, twice the batch by default: what a killed process loses.
+        chunk_size: Hidden-state similarities are recorded at multiples of this.
+        keep_hidden: Record the hidden vectors as well.
+        progress: Told (items, tokens) as they are done, with those already there first.
+    """
+    if budget < 1:
+        raise ValueError(f"budget must be at least 1, got {budget}")
+    decoding = decoding or Decoding()
+    items = task.items(n, seed)
+    block_size = block_size or 2 * batch_size
+    blocks = _blocks(items, block_size)
+    identity = {
+        **engine.describe(),
+        **task.describe(),
+        "style": style,
+        "n": n,
+        "seed": seed,
+        "budget": budget,
+        "chunk_size": chunk_size,
+        "keep_hidden": keep_hidden,
+        "decoding": asdict(decoding),
+        "batch_size": batch_size,
+        "block_size": block_size,
+        "blocks": len(blocks),
+    }
+    store = TraceStore.create(folder, identity, environment())
+    with locked(folder):
+        there = set(store.blocks())
+        for block, indices in enumerate(blocks):
+            if block in there:
+                traces = store.read_block(block)
+                if [t.index for t in traces] != sorted(indices):
+                    raise TraceError(f"{folder}/part-{block:05d}.parquet does not hold the items it should")
+                if progress:
+                    progress(len(traces), sum(map(len, traces)))
+                continue
+            _record_block(
+                store, block, indices, items, engine, task, decoding, budget, batch_size, chunk_size, progress
+            )
+    return store
+
+
+def _record_block(
+    store: TraceStore,
+    block: int,
+    indices: list[int],
+    items: list[Item],
+    engine: Engine,
+    task: Task,
+    decoding: Decoding,
+    budget: int,
+    batch_size: int,
+    chunk_size: int,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    keep_hidden = bool(store.identity["keep_hidden"])
+    requests = [Request(str(i), task.prompt(items[i]), budget, seed=i) for i in indices]
+    meter, began = EnergyMeter(), time.perf_counter()
+    done = []
+    for completion in engine.decode(
+        requests, decoding, batch_size=batch_size, chunk_size=chunk_size, keep_hidden=keep_hidden
+    ):
+        index = int(completion.id)
+        done.append((index, items[index], completion))
+        if progress:
+            progress(1, len(completion.token_ids))
+    meta = {
+        "block": block,
+        "items": len(done),
+        "tokens": sum(len(c.token_ids) for _, _, c in done),
+        "seconds": round(time.perf_counter() - began, 3),
+        "joules": meter.joules(),
+    }
+    store.write(block, done, meta, keep_hidden=keep_hidden)
+
+
+def _blocks(items: list[Item], size: int) -> list[list[int]]:
+    """Items of similar length together, so that a batch is little padded."""
+    order = sorted(range(len(items)), key=lambda i: (-len(items[i].question), i))
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def environment() -> dict[str, Any]:
+    """Versions and machine, for the manifest."""
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {"versions": versions, "machine": _machine(), "energy_sources": EnergyMeter.sources()}
+
+
+def _machine() -> dict[str, Any]:
+    import os
+
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        cpu = names[0] if names else cpu
+    machine: dict[str, Any] = {"system": platform.platform(), "cpu": cpu, "cores": os.cpu_count()}
+    try:
+        import torch
+
+        if torch.cuda.is_available():
+            machine["gpu"] = torch.cuda.get_device_name()
+    except ImportError:
+        pass
+    return machine

@@ -1,0 +1,116 @@
+"""One item's full decode with its signals, in memory and as a Parquet row. Documented in docs/traces.md."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bitcal_tts.engines.base import Completion
+from bitcal_tts.tasks.base import Item
+
+SCHEMA_VERSION = 1
+
+_FLOATS = pa.list_(pa.float32())
+ARROW_SCHEMA = pa.schema(
+    [
+        pa.field("index", pa.int32(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("question", pa.string(), nullable=False),
+        pa.field("answer", pa.string(), nullable=False),
+        pa.field("extra", pa.string(), nullable=False),
+        pa.field("prompt_tokens", pa.int32(), nullable=False),
+        pa.field("finish", pa.string(), nullable=False),
+        pa.field("token_ids", pa.list_(pa.int32()), nullable=False),
+        pa.field("token_texts", pa.list_(pa.string()), nullable=False),
+        pa.field("entropies", _FLOATS, nullable=False),
+        pa.field("logprobs", _FLOATS, nullable=False),
+        pa.field("margins", _FLOATS, nullable=False),
+        pa.field("hidden_similarities", _FLOATS, nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One recorded decode. `finish` is `eos` or `budget`; see docs/traces.md for the rest."""
+
+    index: int
+    item: Item
+    prompt_tokens: int
+    finish: str
+    token_ids: NDArray[np.int32]
+    token_texts: list[str]
+    entropies: NDArray[np.float32]
+    logprobs: NDArray[np.float32]
+    margins: NDArray[np.float32]
+    hidden_similarities: NDArray[np.float32]
+    hidden: NDArray[np.float32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @cached_property
+    def text(self) -> str:
+        """The generated text."""
+        return "".join(self.token_texts)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """`text[: offsets[t]]` is the text of the first t tokens."""
+        return np.concatenate(([0], np.cumsum([len(piece) for piece in self.token_texts], dtype=np.int64)))
+
+    def text_at(self, tokens: int) -> str:
+        """The text of the first `tokens` tokens."""
+        return self.text[: self.offsets[tokens]]
+
+
+def to_row(index: int, item: Item, done: Completion) -> dict[str, Any]:
+    """A completion as a Parquet row."""
+    return {
+        "index": index,
+        "id": item.id,
+        "question": item.question,
+        "answer": item.answer,
+        "extra": json.dumps(item.extra, sort_keys=True),
+        "prompt_tokens": done.prompt_tokens,
+        "finish": done.finish,
+        "token_ids": done.token_ids,
+        "token_texts": done.token_texts,
+        "entropies": done.entropies,
+        "logprobs": done.logprobs,
+        "margins": done.margins,
+        "hidden_similarities": done.hidden_similarities,
+    }
+
+
+def from_table(table: pa.Table) -> list[Trace]:
+    """The traces of a Parquet table."""
+    columns = {name: table.column(name).combine_chunks() for name in ARROW_SCHEMA.names}
+    lists = {name: _split(columns[name]) for name in ARROW_SCHEMA.names[-6:] if name != "token_texts"}
+    texts = columns["token_texts"].to_pylist()
+    scalars = {name: columns[name].to_pylist() for name in ARROW_SCHEMA.names[:7]}
+    return [
+        Trace(
+            index=scalars["index"][i],
+            item=Item(scalars["id"][i], scalars["question"][i], scalars["answer"][i], json.loads(scalars["extra"][i])),
+            prompt_tokens=scalars["prompt_tokens"][i],
+            finish=scalars["finish"][i],
+            token_texts=texts[i],
+            **{name: values[i] for name, values in lists.items()},
+        )
+        for i in range(table.num_rows)
+    ]
+
+
+def _split(column: Any) -> list[NDArray[Any]]:
+    """A list column as one array a row, without copying."""
+    values = column.values.to_numpy(zero_copy_only=False)
+    offsets = column.offsets.to_numpy()
+    return [values[start:end] for start, end in itertools.pairwise(offsets)]
