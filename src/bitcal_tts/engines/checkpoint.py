@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -200,9 +199,9 @@ def _require_plain_attention(source: str, model: Any) -> None:
 
 def _quantize_with_torchao(model: Any, bits: int) -> str:
     """Round the linear layers, output embedding apart, to `bits` with torchao's weight-only quantization."""
-    with _quiet_import():
-        from torchao.quantization import IntxWeightOnlyConfig, PerAxis, PerGroup, quantize_
-        from torchao.quantization.quant_primitives import MappingType
+    from torchao.quantization import IntxWeightOnlyConfig, PerAxis, PerGroup, quantize_
+    from torchao.quantization.quant_primitives import MappingType
+
     head = model.get_output_embeddings()
     groups: set[int] = set()
     for group in (*_GROUP_SIZES, 0):
@@ -287,27 +286,9 @@ def hash_model(source: str) -> str:
             digest.update(path.resolve().name.encode())
         else:
             with path.open("rb") as file:
-                digest.update(
-                    hashlib.file_digest(file, "sha256").digest()
-                    if hasattr(hashlib, "file_digest")
-                    else hashlib.sha256(file.read()).digest()
-                )
+                while piece := file.read(1 << 20):
+                    digest.update(piece)
     return digest.hexdigest()
-
-
-class _quiet_import:  # noqa: N801
-    """torchao announces on import, through several channels, which of its CUDA libraries did not load."""
-
-    def __enter__(self) -> None:
-        self._filters = warnings.catch_warnings()
-        self._filters.__enter__()
-        warnings.simplefilter("ignore")
-        self._disabled = logging.root.manager.disable
-        logging.disable(logging.WARNING)
-
-    def __exit__(self, *_: object) -> None:
-        logging.disable(self._disabled)
-        self._filters.__exit__(None, None, None)
 
 
 def _first_line(error: BaseException) -> str:

@@ -112,9 +112,7 @@ def outcomes(
 ) -> list[Outcome]:
     """A method's outcome on every trace; `method` is copied fresh for each."""
     p = method.parameters
-    traces = _with_similarities(
-        traces, p.chunk_size, recorded_chunk_size, needed=p.hidden and p.weights[2] > 0 and p.halts
-    )
+    traces = at_chunk_size(traces, p.chunk_size, recorded_chunk_size, needed=p.hidden and p.weights[2] > 0 and p.halts)
     found = []
     for trace in traces:
         halt = replay(trace, method.fresh(), p.budget)
@@ -145,20 +143,26 @@ def outcomes(
     return found
 
 
-def _with_similarities(traces: Sequence[Trace], chunk_size: int, recorded: int, *, needed: bool) -> Sequence[Trace]:
-    """Traces whose hidden-state similarities are those of the chunk size asked for."""
+def at_chunk_size(traces: Sequence[Trace], chunk_size: int, recorded: int, *, needed: bool = True) -> Sequence[Trace]:
+    """Traces whose hidden-state similarities are those of the chunk size asked for.
+
+    Args:
+        traces: As recorded.
+        chunk_size: The chunk size of the controller.
+        recorded: The chunk size of the recording.
+        needed: Whether the controller reads the hidden-state signal at all.
+    """
     if chunk_size == recorded:
         return traces
     if not needed:
         return [dataclasses.replace(trace, hidden_similarities=np.zeros(0, dtype=np.float32)) for trace in traces]
     if chunk_size % recorded or any(trace.hidden is None and len(trace) >= recorded for trace in traces):
         raise TraceError(
-            f"hidden states were recorded every {recorded} tokens; chunk_size={chunk_size} needs a multiple of that and "
-            "the vectors (bitcal record --hidden), or the hidden-state signal switched off (hidden=false)"
+            f"hidden states were recorded every {recorded} tokens; chunk_size={chunk_size} needs a multiple of that "
+            "and the vectors (bitcal record --hidden), or the hidden-state signal switched off (hidden=false)"
         )
-    return [
-        dataclasses.replace(trace, hidden_similarities=_similarities(trace, chunk_size // recorded)) for trace in traces
-    ]
+    stride = chunk_size // recorded
+    return [dataclasses.replace(trace, hidden_similarities=_similarities(trace, stride)) for trace in traces]
 
 
 def _similarities(trace: Trace, stride: int) -> NDArray[np.float32]:

@@ -1,0 +1,125 @@
+"""The program `bitcal`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+from bitcal_tts import __version__
+from bitcal_tts.halting.parameters import UnreachableStopWarning
+
+COMMANDS = {
+    "run": "record, replay every method, report: the whole experiment",
+    "record": "model x task -> a trace folder (resumable)",
+    "replay": "trace folder x methods x budgets -> outcomes",
+    "doctor": "what this machine can run, and how to install the rest",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; 0 done, 2 bad input, 130 interrupted."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = _Parser(prog="bitcal", description="Stops a quantized reasoning model when its answer is settled.")
+    parser.add_argument("--version", action="version", version=f"bitcal {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
+    for name, summary in COMMANDS.items():
+        sub = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        sub.set_defaults(command=name)
+        # Only the command that runs is imported: `bitcal doctor` must work where nothing else is installed.
+        if name in arguments[:1]:
+            _fill(sub, name, arguments)
+    args = parser.parse_args(arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("once", UnreachableStopWarning)
+        warnings.showwarning = _show_warning
+        return _run(args)
+
+
+def _fill(sub: argparse.ArgumentParser, name: str, arguments: list[str]) -> None:
+    try:
+        module = import_module(f"bitcal_tts.commands.{name}")
+    except ModuleNotFoundError as error:
+        sub.error(f"needs the package {error.name}: pip install 'bitcal-tts[all]' (bitcal doctor says what is missing)")
+    module.add_options(sub)
+    sub.description = (module.__doc__ or "").partition(": ")[2].strip().capitalize()
+    sub.epilog = module.EXAMPLE
+    config = _config_file(arguments)
+    if config is not None:
+        _use_config(sub, config)
+
+
+def _config_file(arguments: list[str]) -> str | None:
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--config")
+    found: str | None = finder.parse_known_args(arguments)[0].config
+    return found
+
+
+def _use_config(sub: argparse.ArgumentParser, path: str) -> None:
+    from bitcal_tts.commands.options import read_config
+
+    try:
+        values = read_config(path)
+    except ValueError as error:
+        sub.error(str(error))
+    known = {action.dest for action in sub._actions}
+    unknown = sorted(values.keys() - known)
+    if unknown:
+        sub.error(f"{path} sets unknown options: {', '.join(unknown)}")
+    # As strings where the option parses one, so that a config is checked like a command line.
+    for action in sub._actions:
+        if action.dest in values and action.type is not None and not isinstance(values[action.dest], list):
+            values[action.dest] = str(values[action.dest])
+    sub.set_defaults(**values)
+
+
+def _run(args: argparse.Namespace) -> int:
+    module = import_module(f"bitcal_tts.commands.{args.command}")
+    try:
+        module.run(args)
+    except KeyboardInterrupt:
+        print("\ninterrupted; what was recorded is kept: run the same command to go on", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except ModuleNotFoundError as error:
+        return _fail(f"this needs the package {error.name}: bitcal doctor says how to install it")
+    except Exception as error:
+        if not _expected(error):
+            raise
+        return _fail(str(error))
+    return 0
+
+
+def _expected(error: Exception) -> bool:
+    """Errors that are about the input or the machine, and say so in one line."""
+    names = {"EngineError", "TaskError", "TraceError"}
+    return type(error).__name__ in names or isinstance(error, (ValueError, OSError))
+
+
+def _fail(message: str) -> int:
+    print(f"bitcal: {message}", file=sys.stderr)
+    return 2
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    if issubclass(category, UnreachableStopWarning):
+        print(f"note: {message}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

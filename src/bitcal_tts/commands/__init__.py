@@ -1,0 +1,1 @@
+"""The commands of `bitcal`, one file each: `add_options`, `run`, `EXAMPLE`."""

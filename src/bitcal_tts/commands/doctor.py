@@ -1,0 +1,100 @@
+"""bitcal doctor: what this machine can run, and how to install the rest."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+EXAMPLE = """example:
+  bitcal doctor
+  bitcal doctor --json"""
+
+# Package, what it is for, the extra that brings it.
+PARTS = (
+    ("numpy", "the controller", None),
+    ("pyarrow", "trace folders", "traces"),
+    ("rich", "progress and tables", "traces"),
+    ("reasoning_gym", "generated problems", "tasks"),
+    ("datasets", "data sets from the hub", "hub"),
+    ("torch", "decoding", "transformers"),
+    ("transformers", "decoding", "transformers"),
+    ("bitsandbytes", "4 and 8 bits", "transformers"),
+    ("torchao", "2, 3, 5 and 6 bits", "transformers"),
+    ("pynvml", "GPU energy", "energy"),
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `bitcal doctor`."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Look, and say what is missing."""
+    found = examine()
+    if args.json:
+        print(json.dumps({"schema": 1, **found}))
+        return
+    print(f"Python {found['python']} on {found['system']}, {found['cores']} cores, {found['device']}")
+    for part in found["parts"]:
+        state = part["version"] or "missing"
+        advice = "" if part["version"] else f"   pip install 'bitcal-tts[{part['extra']}]'"
+        print(f"  {part['package']:<14} {state:<12} {part['purpose']}{advice}")
+    print(f"weight precisions here: {', '.join(map(str, found['bits'])) or 'none'}")
+    print(f"compute dtype by default: {found['compute_dtype'] or 'unknown without torch'}")
+    print(f"models in the box: {', '.join(found['models']) or 'none'}")
+    print(f"energy counters: {', '.join(found['energy']) or 'none readable'}")
+
+
+def examine() -> dict[str, Any]:
+    """What is installed and what the machine has."""
+    from bitcal_tts.tiny import models
+    from bitcal_tts.traces.energy import EnergyMeter
+
+    parts = [
+        {"package": name, "purpose": purpose, "extra": extra, "version": _version(name)}
+        for name, purpose, extra in PARTS
+    ]
+    there = {part["package"] for part in parts if part["version"]}
+    bits: list[int] = []
+    if {"torch", "transformers"} <= there:
+        bits = [16, 32]
+        bits += [4, 8] if "bitsandbytes" in there else []
+        bits += [2, 3, 5, 6] if "torchao" in there else []
+    device, dtype = _device() if "torch" in there else ("no torch", None)
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "device": device,
+        "compute_dtype": dtype,
+        "parts": parts,
+        "bits": sorted(bits),
+        "models": models.available(),
+        "energy": EnergyMeter.sources(),
+    }
+
+
+def _version(package: str) -> str | None:
+    if importlib.util.find_spec(package) is None:
+        return None
+    for distribution in (package.replace("_", "-"), "nvidia-ml-py"):
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    return "present"
+
+
+def _device() -> tuple[str, str]:
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name(), "bfloat16"
+    native = bool(torch.cpu._is_avx512_bf16_supported())
+    return "CPU only", "bfloat16" if native else "float32"

@@ -1,0 +1,204 @@
+"""Options and steps that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting.methods import METHODS, build_method
+from bitcal_tts.tasks import Task, load_task
+from bitcal_tts.tiny import models
+from bitcal_tts.traces.schema import Trace
+
+DEFAULT_MIN_TOKENS = 128
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """What to decode, and how."""
+    group = parser.add_argument_group("model and task")
+    group.add_argument(
+        "--model", default="tiny-15m", help="tiny-1m, tiny-4m, tiny-15m, a folder, or a hub id (%(default)s)"
+    )
+    group.add_argument(
+        "--bits", type=float, default=4, help="weight precision: 2, 3, 4, 5, 6, 8, 16 or 32 (%(default)s)"
+    )
+    group.add_argument(
+        "--task", default="gsm_symbolic", help="gsm_symbolic, gsm8k, jsonl or a reasoning-gym name (%(default)s)"
+    )
+    group.add_argument("--data", metavar="FILE", help="a local JSONL file with question and answer")
+    group.add_argument("--split", default="test", help="test, calibration or train (%(default)s)")
+    group.add_argument(
+        "--style", choices=("instruct", "thinking"), help="what the chat template's enable_thinking is set to"
+    )
+    group.add_argument("--prompt", metavar="FILE", help="a prompt template with {question} in it")
+    group.add_argument("--n", type=int, default=200, help="number of problems (%(default)s)")
+    group.add_argument("--seed", type=int, default=0, help="chooses the problems, and the samples (%(default)s)")
+    group.add_argument("--temperature", type=float, default=0.0, help="0 decodes greedily (%(default)s)")
+    group.add_argument("--batch", type=int, default=50, help="rows decoded together (%(default)s)")
+    group.add_argument("--device", help="cpu or cuda (cuda where there is one)")
+    group.add_argument("--compute-dtype", help="float32, bfloat16 or float16 (what the device multiplies natively)")
+
+
+def add_method_options(parser: argparse.ArgumentParser) -> None:
+    """Which methods, at which budgets."""
+    group = parser.add_argument_group("methods")
+    group.add_argument(
+        "--methods", type=_names, default=list(METHODS), help=f"comma-separated: {', '.join(METHODS)} (all)"
+    )
+    group.add_argument("--min-tokens", help="the floor: a number, or auto for the mean solution length (by model)")
+    group.add_argument("--chunk-size", type=int, default=16, help="k: tokens between decisions (%(default)s)")
+    group.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="NAME=VALUE",
+        help="any other parameter of the paper, e.g. --set stop_confidence=0.6 --set tail=false",
+    )  # fmt: skip
+
+
+def add_budgets(parser: argparse.ArgumentParser, default: list[int] | None) -> None:
+    """Caps on new tokens."""
+    shown = ",".join(map(str, default)) if default else "the recorded one"
+    parser.add_argument(
+        "--budgets", type=_budgets, default=default, help=f"comma-separated caps on new tokens ({shown})"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Machine-readable output."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def _names(text: str | list[str]) -> list[str]:
+    return text if isinstance(text, list) else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _budgets(text: str | list[int]) -> list[int]:
+    try:
+        return [int(part) for part in (text if isinstance(text, list) else text.split(","))]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"budgets must be whole numbers separated by commas, got {text!r}") from None
+
+
+def task_of(args: argparse.Namespace) -> Task:
+    """The task the options name."""
+    return load_task(args.task, data=args.data, split=args.split, template=args.prompt)
+
+
+def engine_of(args: argparse.Namespace) -> Any:
+    """The engine the options name."""
+    from bitcal_tts.engines.checkpoint import load_checkpoint
+    from bitcal_tts.engines.transformers import TransformersEngine
+
+    options = {} if args.style is None else {"enable_thinking": args.style == "thinking"}
+    checkpoint = load_checkpoint(
+        models.resolve(args.model),
+        bits=args.bits,
+        device=args.device,
+        compute_dtype=args.compute_dtype,
+        template_options=options,
+        name=args.model,
+    )
+    return TransformersEngine(checkpoint)
+
+
+def methods_of(
+    args: argparse.Namespace, identity: dict[str, Any], budgets: Sequence[int], traces: Sequence[Trace]
+) -> list[Controller]:
+    """A controller for every method and budget."""
+    overrides = dict(map(_override, args.overrides))
+    overrides["chunk_size"] = args.chunk_size
+    overrides.setdefault("min_tokens", floor_of(args.min_tokens, identity, traces, args.chunk_size))
+    return [
+        build_method(name, bits=identity["bits"], budget=budget, **overrides)
+        for budget in budgets
+        for name in args.methods
+    ]
+
+
+def floor_of(asked: str | int | None, identity: dict[str, Any], traces: Sequence[Trace], chunk_size: int) -> int:
+    """The floor m: as asked, by model, or `auto`: the mean number of tokens up to the first marker."""
+    if asked is None:
+        return models.MIN_TOKENS if str(identity["model"]).startswith(models.PREFIX) else DEFAULT_MIN_TOKENS
+    if asked != "auto":
+        try:
+            return int(asked)
+        except ValueError:
+            raise ValueError(f"min_tokens must be a whole number or auto, got {asked!r}") from None
+    lengths = [_solution_length(trace) for trace in traces]
+    return max(round(sum(lengths) / len(lengths)), chunk_size)
+
+
+def _solution_length(trace: Trace) -> int:
+    at = trace.text.find("####")
+    if at < 0:
+        return len(trace)
+    return int((trace.offsets <= at).sum())
+
+
+def _override(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--set takes NAME=VALUE, got {text!r}")
+    try:
+        parsed = json.loads(value)
+    except json.JSONDecodeError:
+        parsed = value
+    return name.strip().replace("-", "_"), tuple(parsed) if isinstance(parsed, list) else parsed
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """Options from a YAML file; names as on the command line."""
+    import yaml
+
+    try:
+        loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(loaded, dict):
+        raise ValueError(f"{path} must hold a mapping of option names to values")
+    return {str(key).replace("-", "_"): value for key, value in loaded.items()}
+
+
+@contextmanager
+def progress(title: str, total: int, *, quiet: bool) -> Iterator[Any]:
+    """A progress bar on standard error; yields advance(items, tokens)."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[tokens]:,} tokens"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
+        handle = bar.add_task(title, total=total, tokens=0)
+        tokens = 0
+
+        def advance(items: int, new_tokens: int = 0) -> None:
+            nonlocal tokens
+            tokens += new_tokens
+            bar.update(handle, advance=items, tokens=tokens)
+
+        yield advance
+
+
+def note(text: str) -> None:
+    """A line for people, on standard error."""
+    print(text, file=sys.stderr, flush=True)

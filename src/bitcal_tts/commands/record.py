@@ -1,0 +1,87 @@
+"""bitcal record: model x task -> a trace folder, resumable."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from bitcal_tts.commands import options
+
+EXAMPLE = """example:
+  bitcal record --model tiny-4m --bits 4 --n 500 --out traces/tiny-4m-nf4
+  bitcal record --model Qwen/Qwen2.5-7B-Instruct --bits 4 --task gsm8k --n 1319 --budget 1024 --out traces/qwen7b
+
+Stop it with Ctrl-C, or kill it: the same command goes on where it was."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `bitcal record`."""
+    options.add_model_options(parser)
+    parser.add_argument("--out", type=Path, required=True, help="the trace folder")
+    parser.add_argument("--budget", type=int, default=512, help="hard cap on new tokens (%(default)s)")
+    parser.add_argument(
+        "--chunk-size", type=int, default=16, help="hidden states are compared every k tokens (%(default)s)"
+    )
+    parser.add_argument(
+        "--block", type=int, help="items written together: what a killed process loses (twice the batch)"
+    )
+    parser.add_argument("--hidden", action="store_true", help="keep the hidden vectors, not only their cosines")
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Record, and say what was recorded."""
+    store = record_traces(args, args.out, args.budget)
+    summary = describe(store)
+    if args.json:
+        print(json.dumps({"schema": 1, "folder": str(args.out), **summary}))
+    else:
+        print(f"{summary['items']} traces, {summary['tokens']:,} tokens in {args.out}")
+        print(f"decoding took {summary['seconds']:.1f} s, {summary['tokens_per_second']:.0f} tokens/s")
+        print(f"next: bitcal replay {args.out}")
+
+
+def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
+    """Record what is missing of the folder the options describe."""
+    from bitcal_tts.engines.base import Decoding
+    from bitcal_tts.traces.record import record
+
+    task = options.task_of(args)
+    decoding = Decoding(args.temperature, args.seed)
+    if budget < 1:
+        raise ValueError(f"budget must be at least 1, got {budget}")
+    task.items(args.n, args.seed)  # bad options fail before a model is loaded
+    engine = options.engine_of(args)
+    with options.progress(f"recording {args.model} at {args.bits:g} bits", args.n, quiet=args.json) as advance:
+        return record(
+            engine,
+            task,
+            folder,
+            n=args.n,
+            budget=budget,
+            seed=args.seed,
+            decoding=decoding,
+            style=args.style,
+            batch_size=args.batch,
+            block_size=getattr(args, "block", None),
+            chunk_size=args.chunk_size,
+            keep_hidden=getattr(args, "hidden", False),
+            progress=advance,
+        )
+
+
+def describe(store: Any) -> dict[str, Any]:
+    """How much was recorded, and what it took."""
+    parts = store.measurements()
+    seconds = sum(part.get("seconds", 0.0) for part in parts)
+    tokens = sum(part.get("tokens", 0) for part in parts)
+    joules = [part["joules"] for part in parts if part.get("joules") is not None]
+    return {
+        "items": sum(part.get("items", 0) for part in parts),
+        "tokens": tokens,
+        "seconds": round(seconds, 3),
+        "tokens_per_second": round(tokens / seconds, 1) if seconds else 0.0,
+        "joules": sum(joules) if joules else None,
+    }

@@ -1,0 +1,98 @@
+"""bitcal replay: trace folder x methods x budgets -> outcomes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from bitcal_tts.commands import options
+from bitcal_tts.commands.table import print_rows
+from bitcal_tts.evaluation.metrics import summarise
+from bitcal_tts.files import write_atomically, write_json
+from bitcal_tts.tasks import Task, load_task
+from bitcal_tts.traces.replay import Outcome, outcomes
+from bitcal_tts.traces.store import TraceError, TraceStore
+
+EXAMPLE = """example:
+  bitcal replay traces/tiny-4m-nf4 --methods fixed,adaptive,bitcal_tts --budgets 128,256,512
+  bitcal replay traces/tiny-4m-nf4 --methods bitcal_tts --set tail=false --json"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `bitcal replay`."""
+    parser.add_argument("traces", type=Path, help="a folder that bitcal record wrote")
+    options.add_method_options(parser)
+    options.add_budgets(parser, None)
+    parser.add_argument("--data", metavar="FILE", help="the JSONL file the task was recorded from, where it had one")
+    parser.add_argument("--out", type=Path, help="where outcomes.parquet and summary.json go (the trace folder)")
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Replay, print the table, and write the outcomes."""
+    store = TraceStore.open(args.traces)
+    rows = replay_store(args, store, args.budgets or [store.identity["budget"]], args.out or args.traces)
+    if args.json:
+        print(json.dumps({"schema": 1, "rows": rows}))
+    else:
+        print_rows(rows, title_of(store.identity, rows))
+
+
+def replay_store(
+    args: argparse.Namespace, store: TraceStore, budgets: Sequence[int], out: Path
+) -> list[dict[str, Any]]:
+    """Every method at every budget on a store; outcomes and summary are written to `out`."""
+    identity = store.identity
+    if not store.complete:
+        raise TraceError(
+            f"{store.folder} is not complete: {len(store.blocks())} of {identity['blocks']} blocks; "
+            "run the same bitcal record again to finish it"
+        )
+    task = task_of_store(identity, getattr(args, "data", None))
+    traces = store.read()
+    methods = options.methods_of(args, identity, budgets, traces)
+    found: list[Outcome] = []
+    rows = []
+    with options.progress("replaying", len(methods) * len(traces), quiet=args.json) as advance:
+        for method in methods:
+            done = outcomes(traces, method, task, recorded_chunk_size=identity["chunk_size"], tick=lambda: advance(1))
+            found += done
+            rows.append({**summarise(done, identity), "min_tokens": method.parameters.min_tokens})
+    out.mkdir(parents=True, exist_ok=True)
+    write_outcomes(out / "outcomes.parquet", found)
+    parameters = [asdict(method.parameters) for method in methods]
+    write_json(out / "summary.json", {"schema": 1, "rows": rows, "parameters": parameters, "manifest": store.manifest})
+    return rows
+
+
+def task_of_store(identity: dict[str, Any], data: str | None) -> Task:
+    """The task whose items a store holds, for its answer format and scorer."""
+    name = identity["task"]
+    if name in ("gsm8k", "jsonl"):  # gold answers are in the traces; only format and equality are needed
+        from bitcal_tts.halting.answers import FORMATS
+        from bitcal_tts.tasks.base import read_template
+
+        return Task(name, read_template("gsm8k"), FORMATS[identity["answers"]], lambda n, seed: [])
+    return load_task(name, data=data, split=identity.get("split", "test"), answers=identity["answers"])
+
+
+def write_outcomes(path: Path, found: Sequence[Outcome]) -> None:
+    """Outcomes as Parquet, one row each."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({f.name: [getattr(o, f.name) for o in found] for f in fields(Outcome)})
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
+
+
+def title_of(identity: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """What a table is about, in one line."""
+    style = f", {identity['style']}" if identity.get("style") else ""
+    t = identity["decoding"]["temperature"]
+    decoding = "greedy" if t == 0 else f"T={t:g}"
+    model = f"{identity['model']} at {identity['bits']:g} bits ({identity['scheme']})"
+    return f"{model}, {identity['task']}{style}, {decoding}, N={rows[0]['n']}, floor {rows[0]['min_tokens']}"

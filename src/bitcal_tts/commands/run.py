@@ -1,0 +1,57 @@
+"""bitcal run: record, replay every method, report; on the model in the box unless told otherwise."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from bitcal_tts.commands import options
+from bitcal_tts.commands.record import describe, record_traces
+from bitcal_tts.commands.replay import replay_store, title_of
+from bitcal_tts.commands.table import print_rows
+from bitcal_tts.tiny import models
+
+EXAMPLE = """example:
+  bitcal run
+  bitcal run --model tiny-15m --style thinking --bits 3 --n 500 --temperature 0.6
+  bitcal run --config configs/experiment_gsm8k_minimal.yaml
+
+A config file holds option names and values; options on the command line come before it."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `bitcal run`."""
+    options.add_model_options(parser)
+    options.add_method_options(parser)
+    options.add_budgets(parser, [128, 256, 512])
+    parser.add_argument("--config", metavar="FILE", help="options from a YAML file")
+    parser.add_argument("--out", type=Path, help="the folder of the run (runs/NAME by model, bits, task and seed)")
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """The whole experiment."""
+    if args.style is None and args.model in models.available():
+        args.style = "instruct"
+    folder = args.out or Path("runs") / _name(args)
+    budgets = sorted(set(args.budgets))
+    if min(budgets) < 1:
+        raise ValueError(f"budget must be at least 1, got {min(budgets)}")
+    store = record_traces(args, folder / "traces", max(budgets))
+    rows = replay_store(args, store, budgets, folder)
+    took = describe(store)
+    if args.json:
+        print(json.dumps({"schema": 1, "rows": rows, "folder": str(folder), "recording": took}))
+        return
+    print_rows(rows, title_of(store.identity, rows))
+    print(
+        f"{took['tokens']:,} tokens decoded once in {took['seconds']:.0f} s ({took['tokens_per_second']:.0f} tokens/s)"
+    )
+    print(f"traces, outcomes and summary are in {folder}")
+
+
+def _name(args: argparse.Namespace) -> str:
+    model = args.model.rstrip("/").rpartition("/")[2]
+    parts = [model, f"{args.bits:g}bit", args.task, args.style, f"t{args.temperature:g}", f"s{args.seed}", f"n{args.n}"]
+    return "-".join(part for part in parts if part)

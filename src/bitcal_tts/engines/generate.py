@@ -1,0 +1,169 @@
+"""Halting inside somebody else's `model.generate` call: one object, both logits processor and stopping criterion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from bitcal_tts.engines.text import TokenTexts
+from bitcal_tts.engines.transformers import token_signals
+from bitcal_tts.halting.controller import Controller, Decision, Step
+
+Tensor = torch.Tensor
+
+
+@dataclass
+class RowResult:
+    """What happened to one row of the batch."""
+
+    tokens: int = 0
+    text: str = ""
+    ended: bool = False
+    decision: Decision | None = None
+    """The decision that halted the row; None where it ended by itself or goes on."""
+
+
+@dataclass
+class _Row:
+    controller: Controller
+    texts: TokenTexts
+    result: RowResult = field(default_factory=RowResult)
+
+    @property
+    def over(self) -> bool:
+        return self.result.ended or self.result.decision is not None
+
+
+class BitCal:
+    """Halts each row of a `generate` call by itself.
+
+    Example:
+        >>> bitcal = BitCal(build_method("bitcal_tts", bits=4, budget=512), tokenizer, model=model)
+        >>> output = model.generate(**inputs, max_new_tokens=512, **bitcal.kwargs())
+        >>> bitcal.results[0].decision
+
+    A halted row is padded until the longest one ends: tokens are saved, time only where all rows end early.
+    `bitcal record` and `TransformersEngine` decode so that rows leave the batch.
+
+    Args:
+        controller: From `build_method`; copied fresh for every row.
+        tokenizer: The model's fast tokenizer.
+        model: Needed for the hidden-state signal, which is read by a hook on the output embedding.
+        eos_token_ids: Tokens after which a row is over; the tokenizer's by default.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        tokenizer: Any,
+        *,
+        model: Any = None,
+        eos_token_ids: set[int] | None = None,
+    ) -> None:
+        self.controller = controller
+        self.tokenizer = tokenizer
+        self.results: list[RowResult] = []
+        self._eos = _eos_of(tokenizer, model) if eos_token_ids is None else frozenset(eos_token_ids)
+        self._hidden: Tensor | None = None
+        self._rows: list[_Row] = []
+        self._length = -1
+        if model is not None:
+            model.get_output_embeddings().register_forward_pre_hook(self._catch_hidden)
+
+    def kwargs(self) -> dict[str, Any]:
+        """What to pass to `generate`."""
+        return {"logits_processor": [self], "stopping_criteria": [self]}
+
+    # Transformers inspects this signature: exactly two parameters, for both roles.
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """As a processor `scores` is the step's logits; as a stopping criterion None or a tuple."""
+        if torch.is_tensor(scores):
+            self._before_choice(input_ids, scores)
+            return scores
+        return self._after_choice(input_ids)
+
+    def _catch_hidden(self, _: Any, inputs: tuple[Tensor, ...]) -> None:
+        self._hidden = inputs[0]
+
+    def _before_choice(self, input_ids: Tensor, logits: Tensor) -> None:
+        if input_ids.shape != (len(self._rows), self._length):
+            self._begin(input_ids)
+        self._logits = logits
+        if self._hidden is not None and self._hidden.shape[0] == len(self._rows):
+            self._state = self._hidden[:, -1]
+
+    def _begin(self, input_ids: Tensor) -> None:
+        """A new `generate` call."""
+        self._rows = [_Row(self.controller.fresh(), TokenTexts(self.tokenizer)) for _ in range(input_ids.shape[0])]
+        self.results = [row.result for row in self._rows]
+        self._length = input_ids.shape[1]
+        self._pending: list[Tensor] = []
+        self._unit: Tensor | None = None
+        self._state: Tensor | None = None
+        self._stopped = torch.zeros(len(self._rows), dtype=torch.bool, device=input_ids.device)
+
+    def _after_choice(self, input_ids: Tensor) -> Tensor:
+        if input_ids.shape[1] == self._length:  # asked again about the same token
+            return self._stopped
+        self._length = input_ids.shape[1]
+        chosen = input_ids[:, -1]
+        self._pending.append(token_signals(self._logits, chosen))
+        if len(self._pending) == self.controller.parameters.chunk_size:
+            self._decide(input_ids[:, -len(self._pending) :])
+        return self._stopped
+
+    def _decide(self, chunk: Tensor) -> None:
+        """The only point at which the device is waited for: once a chunk."""
+        ids = chunk.tolist()
+        signals = torch.stack(self._pending, dim=1).tolist()
+        cosines = self._similarities()
+        self._pending = []
+        for i, row in enumerate(self._rows):
+            if not row.over:
+                self._observe(row, ids[i], signals[i], None if cosines is None else cosines[i])
+        over = [row.over for row in self._rows]
+        self._stopped = torch.tensor(over, dtype=torch.bool, device=chunk.device)
+
+    def _similarities(self) -> list[float] | None:
+        if self._state is None:
+            return None
+        state = self._state.float()
+        unit = state / (state.norm(dim=-1, keepdim=True) + 1e-12)
+        previous, self._unit = self._unit, unit
+        return None if previous is None else (previous * unit).sum(-1).tolist()
+
+    def _observe(self, row: _Row, ids: list[int], signals: list[list[float]], cosine: float | None) -> None:
+        pieces = []
+        for token in ids:
+            if token in self._eos:
+                row.result.ended = True
+                break
+            pieces.append(row.texts.add(token))
+        row.result.tokens += len(pieces)
+        row.result.text += "".join(pieces)
+        if row.result.ended:
+            row.result.text += row.texts.rest()
+            return
+        decision = row.controller.observe(
+            Step(
+                text="".join(pieces),
+                n_tokens=len(ids),
+                entropy=signals[-1][0],
+                hidden_similarity=cosine,
+                token_texts=pieces,
+                entropies=[s[0] for s in signals],
+                logprobs=[s[1] for s in signals],
+                margins=[s[2] for s in signals],
+            )
+        )
+        if decision.halts:
+            row.result.decision = decision
+
+
+def _eos_of(tokenizer: Any, model: Any) -> frozenset[int]:
+    found = {tokenizer.eos_token_id}
+    configured = model.generation_config.eos_token_id if model is not None else None
+    found |= set(configured) if isinstance(configured, list) else {configured}
+    return frozenset(i for i in found if i is not None)
