@@ -93,6 +93,7 @@ def engine_of(args: argparse.Namespace) -> Any:
     from bitcal_tts.engines.checkpoint import load_checkpoint
     from bitcal_tts.engines.transformers import TransformersEngine
 
+    _quiet_transformers()
     options = {} if args.style is None else {"enable_thinking": args.style == "thinking"}
     checkpoint = load_checkpoint(
         models.resolve(args.model),
@@ -103,6 +104,14 @@ def engine_of(args: argparse.Namespace) -> Any:
         name=args.model,
     )
     return TransformersEngine(checkpoint)
+
+
+def _quiet_transformers() -> None:
+    """Its bars and notes would stand between ours."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
 
 
 def methods_of(

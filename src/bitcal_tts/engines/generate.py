@@ -69,6 +69,9 @@ class BitCal:
         self._hidden: Tensor | None = None
         self._rows: list[_Row] = []
         self._length = -1
+        self._pending: list[Tensor] = []
+        self._unit: Tensor | None = None
+        self._state: Tensor | None = None
         if model is not None:
             model.get_output_embeddings().register_forward_pre_hook(self._catch_hidden)
 
@@ -99,9 +102,8 @@ class BitCal:
         self._rows = [_Row(self.controller.fresh(), TokenTexts(self.tokenizer)) for _ in range(input_ids.shape[0])]
         self.results = [row.result for row in self._rows]
         self._length = input_ids.shape[1]
-        self._pending: list[Tensor] = []
-        self._unit: Tensor | None = None
-        self._state: Tensor | None = None
+        self._pending = []
+        self._unit = self._state = None
         self._stopped = torch.zeros(len(self._rows), dtype=torch.bool, device=input_ids.device)
 
     def _after_choice(self, input_ids: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ _NUMBER = r"[-\u2212]?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?"
 # What models put between the marker and the number: currency, emphasis, the marker again, a tag.
 _DECORATION = r"(?:[\s$€£*_:=\\(]|#{2,}|<[^<>\n]{0,20}>)*"
 _ANNOUNCED = re.compile(rf"{_DECORATION}({_NUMBER})")
-_ANY_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+_RELEASED_MARKED = re.compile(r"####\s*([-\d,.]+)")
+_RELEASED_ANYWHERE = re.compile(r"-?\d{1,3}(?:,\d{3})*(?:\.\d+)?")
 
 
 class AnswerFormat(ABC):
@@ -95,17 +96,19 @@ class Gsm8k(MarkedText):
 
 
 class Released(Gsm8k):
-    """The protocol of the paper's released records: the first marker, else the last number anywhere."""
+    """The protocol of the paper's released records, slips included.
+
+    The first marker that a number follows, else the last number anywhere; and there `4800` is read as
+    `480` and `0`, because only three digits may stand together without a comma.
+    """
 
     name = "released"
 
     def value(self, text: str) -> str | None:
-        """The number after the first marker that one follows directly, else the last number in the text."""
-        match = re.search(r"####\s*(-?[\d,]*\.?\d*)", text)
-        if match and match[1]:
-            return match[1].replace(",", "")
-        numbers = _ANY_NUMBER.findall(text)
-        return numbers[-1].replace(",", "") if numbers else None
+        """The first marked number, else the last number in the text."""
+        match = _RELEASED_MARKED.search(text)
+        numbers = [match[1]] if match else _RELEASED_ANYWHERE.findall(text)
+        return numbers[-1].replace(",", "").rstrip(".") if numbers else None
 
 
 FORMATS: dict[str, AnswerFormat] = {f.name: f for f in (Gsm8k(), Released(), MarkedText())}

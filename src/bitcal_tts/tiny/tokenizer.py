@@ -14,11 +14,11 @@ THINK, END_OF_THINK = "<think>", "</think>"
 # The convention of Qwen3: a template that is asked not to think closes an empty block itself.
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
-    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}"
-    "<|im_start|>assistant\n"
-    "{%- if not (enable_thinking is defined and enable_thinking) -%}<think>\n\n</think>\n\n{%- endif -%}"
+    "{{ '<|im_start|>assistant\\n' }}"
+    "{%- if not (enable_thinking is defined and enable_thinking) -%}{{ '<think>\\n\\n</think>\\n\\n' }}{%- endif -%}"
     "{%- endif -%}"
 )
 

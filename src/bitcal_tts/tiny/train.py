@@ -13,10 +13,12 @@ import argparse
 import itertools
 import json
 import math
+import os
 import platform
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +49,9 @@ class Size:
 
 
 SIZES = {
-    "15m": Size(width=512, layers=6, heads=8, kv_heads=4, ffn=1024, learning_rate=1.5e-3, seconds=315),
-    "4m": Size(width=256, layers=5, heads=4, kv_heads=4, ffn=768, learning_rate=2.5e-3, seconds=95),
-    "1m": Size(width=128, layers=4, heads=2, kv_heads=2, ffn=384, learning_rate=4e-3, seconds=90),
+    "15m": Size(width=512, layers=6, heads=8, kv_heads=4, ffn=1024, learning_rate=1.5e-3, seconds=290),
+    "4m": Size(width=256, layers=5, heads=4, kv_heads=4, ffn=768, learning_rate=2.5e-3, seconds=75),
+    "1m": Size(width=128, layers=4, heads=2, kv_heads=2, ffn=384, learning_rate=4e-3, seconds=60),
 }
 
 
@@ -72,10 +74,7 @@ class Rows(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 def chat(document: Document) -> tuple[str, str]:
     """Prompt and response as the chat template renders them."""
-    import jinja2
-
-    template = jinja2.Template(CHAT_TEMPLATE)
-    prompt = template.render(
+    prompt = _chat_template().render(
         messages=[{"role": "user", "content": document.prompt}],
         add_generation_prompt=True,
         enable_thinking=document.style == "thinking",
@@ -83,8 +82,16 @@ def chat(document: Document) -> tuple[str, str]:
     return prompt, document.response + "<|im_end|>"
 
 
+@cache
+def _chat_template() -> Any:
+    import jinja2
+
+    return jinja2.Template(CHAT_TEMPLATE)
+
+
 def pack(tokenizer_file: str, style: str, seed: int, count: int) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
     """Draw, render, tokenize and pack `count` documents into rows that each start with a document."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(tokenizer_file)
@@ -197,7 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--sizes", default="15m,4m,1m")
-    parser.add_argument("--documents", type=int, default=1_500_000)
+    parser.add_argument("--documents", type=int, default=900_000)
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--tokenizer", type=Path, help="a folder with a tokenizer to reuse")
     parser.add_argument("--seconds", type=float, help="training time a size, instead of the recipe's")
@@ -210,6 +217,7 @@ def main() -> None:
         from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
+        tokenizer.chat_template = CHAT_TEMPLATE
     else:
         sample = [d for style in STYLES for d in itertools.islice(documents("train", 1, style), 6_000)]
         tokenizer = train_tokenizer(text for d in sample for text in chat(d))

@@ -1,0 +1,67 @@
+"""Shared fixtures: the small checkpoint every engine test runs, and data that may be absent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Data that is not part of the project; tests that need it skip, visibly, where it is absent."""
+    if not SHARED.is_dir():
+        pytest.skip(f"{SHARED} is absent")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def released(shared: Path) -> list[dict[str, Any]]:
+    """All released per-item records of the paper."""
+    files = sorted((shared / "released_results").glob("exp_*.jsonl"))
+    if not files:
+        pytest.skip("the released records are absent")
+    rows: list[dict[str, Any]] = []
+    for path in files:
+        with path.open() as lines:
+            rows += [{**json.loads(line), "file": path.name} for line in lines]
+    return rows
+
+
+@pytest.fixture(autouse=True)
+def in_a_clean_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test writes into the checkout."""
+    monkeypatch.chdir(tmp_path)
+    yield
+
+
+@pytest.fixture(scope="session")
+def tiny() -> str:
+    """The smallest model in the box."""
+    from bitcal_tts.tiny import models
+
+    return models.resolve("tiny-1m")
+
+
+@pytest.fixture(scope="session")
+def engine(tiny: str) -> Any:
+    """It, in float32: there batches of any composition give the same tokens."""
+    from bitcal_tts.engines.checkpoint import load_checkpoint
+    from bitcal_tts.engines.transformers import TransformersEngine
+
+    return TransformersEngine(load_checkpoint(tiny, bits=32, name="tiny-1m"))
+
+
+@pytest.fixture(scope="session")
+def store(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Forty traces of it, hidden vectors included."""
+    from bitcal_tts.tasks import load_task
+    from bitcal_tts.traces.record import record
+
+    folder = tmp_path_factory.mktemp("recorded") / "traces"
+    return record(engine, load_task(), folder, n=40, budget=192, batch_size=32, style="instruct", keep_hidden=True)

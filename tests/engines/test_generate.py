@@ -1,0 +1,66 @@
+"""BitCal inside `model.generate` halts the same rows at the same tokens as the engine and the replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from bitcal_tts import Controller, build_method
+from bitcal_tts.engines.generate import BitCal
+from bitcal_tts.tasks import load_task
+from bitcal_tts.traces.replay import replay
+
+
+def padded(engine: Any, prompts: list[str]) -> dict[str, torch.Tensor]:
+    encoded = [engine.checkpoint.encode(p) for p in prompts]
+    width = max(map(len, encoded))
+    ids = torch.tensor([[0] * (width - len(e)) + e for e in encoded])
+    mask = torch.tensor([[0] * (width - len(e)) + [1] * len(e) for e in encoded])
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def methods(budget: int) -> list[Controller]:
+    return [
+        build_method("fixed", bits=32, budget=budget),
+        build_method("adaptive", bits=32, budget=budget, min_tokens=32),
+        build_method("bitcal_tts", bits=4, budget=budget, min_tokens=32),
+        build_method("bitcal_tts", bits=4, budget=budget, min_tokens=48, stop_confidence=0.4),
+    ]
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_halts_as_replayed(engine: Any, store: Any, which: int) -> None:
+    task = load_task()
+    traces = store.read()[:6]
+    budget = 128
+    method = methods(budget)[which]
+    bitcal = BitCal(method, engine.checkpoint.tokenizer, model=engine.checkpoint.model)
+    inputs = padded(engine, [task.prompt(t.item) for t in traces])
+    for _ in range(2):  # the object may be used again
+        engine.checkpoint.model.generate(**inputs, max_new_tokens=budget, do_sample=False, **bitcal.kwargs())
+        for trace, result in zip(traces, bitcal.results, strict=True):
+            halt = replay(trace, method.fresh(), budget)
+            if halt.finish == "halted":
+                assert result.decision is not None and halt.decision is not None
+                assert (result.tokens, result.decision.reason) == (halt.tokens, halt.decision.reason)
+                assert result.text == trace.text_at(halt.tokens)
+            else:
+                assert result.decision is None
+
+
+def test_rows_halt_by_themselves(engine: Any, store: Any) -> None:
+    """A row that is halted is padded while the others go on."""
+    task = load_task()
+    traces = store.read()[:6]
+    bitcal = BitCal(build_method("adaptive", bits=32, budget=128, min_tokens=32), engine.checkpoint.tokenizer)
+    inputs = padded(engine, [task.prompt(t.item) for t in traces])
+    out = engine.checkpoint.model.generate(**inputs, max_new_tokens=128, do_sample=False, **bitcal.kwargs())
+    new = out[:, inputs["input_ids"].shape[1] :]
+    pad = engine.checkpoint.tokenizer.pad_token_id
+    stops = {result.tokens for result in bitcal.results if result.decision}
+    assert len(stops) > 1
+    for row, result in zip(new, bitcal.results, strict=True):
+        if result.decision:
+            assert (row[result.tokens :] == pad).all()

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bitcal_tts.halting.answers import FORMATS, Gsm8k, MarkedText, Released, as_number
+
+STRICT = Gsm8k()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("so 5\n#### 42", "42"),
+        ("#### 1 and then #### 2", "2"),
+        ("#### $1,234.50", "1234.50"),
+        ("#### -7", "-7"),
+        ("#### 3/4 of it", "3/4"),
+        ("#### **12**", "12"),
+        ("#### #### <answer> 45", "45"),
+        ("#### 20%", "20"),
+        ("no marker 42", None),
+        ("cut here ####", None),
+        ("#### nothing", None),
+        ("#### 5 then ####", None),
+    ],
+)
+def test_strict_reads_the_number_after_the_last_marker(text: str, value: str | None) -> None:
+    assert STRICT.value(text) == value
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [("42", "42.0", True), ("1,000", "1000", True), ("0.5", "1/2", True), ("-3", "3", False), ("x", "x", False)],
+)
+def test_strict_equality_is_exact(one: str, other: str, same: bool) -> None:
+    assert STRICT.equal(one, other) is same
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("#### 27", False),  # the number may go on
+        ("#### 27\n", True),
+        ("#### 27.", False),  # a decimal may follow
+        ("#### 27. ", True),
+        ("#### 27,0", False),
+        ("#### 27 apples", True),
+        ("####", False),
+        ("#### #### <", False),
+        ("#### $1,234.50.\n", True),
+    ],
+)
+def test_complete_means_nothing_can_change_the_number(text: str, complete: bool) -> None:
+    start = STRICT.start(text)
+    assert start is not None
+    assert (STRICT.complete(text, start) is not None) is complete
+    digits = any(c.isdigit() for c in text)
+    assert (STRICT.complete(text, start, ended=True) is not None) is digits
+
+
+def test_start_finds_the_next_marker() -> None:
+    text = "#### 1 #### 2"
+    assert STRICT.start(text) == 4
+    assert STRICT.start(text, 4) == 11
+    assert STRICT.start("none") is None
+
+
+def test_released_takes_the_first_marker_then_any_number() -> None:
+    released = Released()
+    assert released.value("#### 3 later #### 4") == "3"
+    assert released.value("it costs 5 and 1,007") == "1007"
+    assert released.value("it costs 4800") == "0"
+    assert released.value("nothing") is None
+
+
+def test_marked_text_is_the_line() -> None:
+    marked = MarkedText()
+    assert marked.value("x #### [1, 2] \nmore") == "[1, 2]"
+    assert marked.complete("#### ab", 4) is None
+    assert marked.complete("#### ab\n", 4) == 7
+    assert marked.complete("#### ab", 4, ended=True) == 7
+    assert set(FORMATS) == {"gsm8k", "released", "marked_text"}
+
+
+def test_as_number_refuses_what_is_none() -> None:
+    assert as_number("1/0") is None
+    assert as_number("") is None
+
+
+def test_released_protocol_reproduces_every_released_prediction(released: list[dict[str, Any]]) -> None:
+    """`predicted_answer` of all 1,711 records, as numbers."""
+    fmt = Released()
+    assert len(released) == 1711
+    differing = []
+    for row in released:
+        value, predicted = fmt.value(row["generated_text"]), row["predicted_answer"]
+        if value == predicted or (value is not None and predicted and fmt.equal(value, predicted)):
+            continue
+        differing.append((value, predicted, row["generated_text"][-60:]))
+    assert differing == []

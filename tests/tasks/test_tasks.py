@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from bitcal_tts.tasks import TaskError, load_task
+from bitcal_tts.tasks.gsm_symbolic import problems, split_of
+
+
+def write(path: Path, *lines: object) -> str:
+    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+    return str(path)
+
+
+def test_generated_problems_are_the_same_for_the_same_seed() -> None:
+    task = load_task("gsm_symbolic")
+    assert task.items(30, seed=1) == task.items(30, seed=1)
+    assert task.items(20, seed=1) == task.items(30, seed=1)[:20]
+    assert task.items(30, seed=1) != task.items(30, seed=2)
+
+
+def test_splits_share_no_question_whatever_the_seeds() -> None:
+    drawn = {s: {p.question for p in itertools.islice(problems(s, 0), 400)} for s in ("train", "calibration", "test")}
+    for split, questions in drawn.items():
+        assert len(questions) == 400
+        assert {split_of(q) for q in questions} == {split}
+
+
+def test_gold_answers_score() -> None:
+    task = load_task("gsm_symbolic")
+    for item in task.items(50, seed=0):
+        assert task.correct(task.answers.value(f"so #### {item.answer}"), item)
+        assert not task.correct(task.answers.value(f"#### {item.answer}1"), item)
+        assert item.question in task.prompt(item)
+
+
+def test_any_reasoning_gym_data_set_with_its_own_scorer() -> None:
+    task = load_task("spell_backward")
+    for item in task.items(5, seed=3):
+        assert task.correct(task.answers.value(f"thus #### {item.answer}\n"), item)
+        assert not task.correct("zzz", item)
+    assert task.items(5, seed=3) == task.items(5, seed=3)
+
+
+def test_gsm8k_from_a_local_file_takes_the_first_items(shared: Path) -> None:
+    path = shared / "gsm8k" / "test.jsonl"
+    task = load_task("gsm8k", data=str(path))
+    items = task.items(1319, seed=9)
+    first = json.loads(path.read_text().splitlines()[0])
+    assert items[0].question == first["question"]
+    assert items[0].answer == first["answer"].rpartition("####")[2].strip()
+    assert all(task.correct(task.answers.value(f"#### {item.answer}"), item) for item in items)
+    with pytest.raises(TaskError, match="has 1319 items, 1320 were asked for"):
+        task.items(1320, seed=0)
+
+
+def test_jsonl(tmp_path: Path) -> None:
+    data = write(
+        tmp_path / "mine.jsonl", {"question": "1+1?", "answer": 2}, "", {"id": "b", "question": "x", "answer": "y"}
+    )
+    task = load_task("jsonl", data=data)
+    assert [(i.id, i.answer) for i in task.items(2, 0)] == [("mine-00000", "2"), ("b", "y")]
+    assert task.describe()["data_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("not json", r"mine\.jsonl, line 2: not JSON"),
+        ("[1]", r"mine\.jsonl, line 2: expected a JSON object"),
+        ('{"question": "q"}', r"mine\.jsonl, line 2: the object has no 'answer'"),
+        ('{"answer": "q"}', r"mine\.jsonl, line 2: the object has no 'question'"),
+        ('{"question": null, "answer": "1"}', r"line 2: the object has no 'question'"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+    data = write(tmp_path / "mine.jsonl", {"question": "q", "answer": "1"}, line)
+    with pytest.raises(TaskError, match=message):
+        load_task("jsonl", data=data)
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="cannot read nowhere.jsonl"):
+        load_task("jsonl", data="nowhere.jsonl")
+    with pytest.raises(TaskError, match="holds no items"):
+        load_task("jsonl", data=write(tmp_path / "empty.jsonl", ""))
+    twice = {"id": "a", "question": "q", "answer": "1"}
+    with pytest.raises(TaskError, match="same 'id'"):
+        load_task("jsonl", data=write(tmp_path / "twice.jsonl", twice, twice))
+    with pytest.raises(TaskError, match="needs --data"):
+        load_task("jsonl")
+
+
+def test_unknown_names_list_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="unknown task 'gsm9k'; available: gsm_symbolic, gsm8k, jsonl"):
+        load_task("gsm9k")
+    with pytest.raises(TaskError, match="no split 'dev'; available: train, calibration, test"):
+        load_task("gsm_symbolic", split="dev")
+    with pytest.raises(TaskError, match="unknown answer format"):
+        load_task(answers="roman")
+    with pytest.raises(TaskError, match="has no {question}"):
+        load_task(template=write(tmp_path / "t.txt", "Solve it."))
+
+
+def test_fewer_than_one_item_is_refused() -> None:
+    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
+        load_task().items(0, seed=0)

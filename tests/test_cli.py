@@ -1,0 +1,181 @@
+"""The program as a user meets it: output, exit status, one clear line where something is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bitcal_tts.cli import COMMANDS, main
+
+SMALL = ["--model", "tiny-1m", "--bits", "32", "--n", "6", "--batch", "6"]
+FIELDS = {
+    "model", "bits", "task", "style", "method", "budget", "n", "accuracy", "accuracy_low", "accuracy_high",
+    "avg_tokens", "savings", "premature_stop_rate", "lost_correct_rate", "rescued_rate",
+}  # fmt: skip
+
+
+def json_of(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
+    assert main([*argv, "--json"]) == 0
+    parsed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert parsed["schema"] == 1
+    return parsed
+
+
+def fails(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The one line that a failing command prints."""
+    try:
+        status = main(list(argv))
+    except SystemExit as exit_:
+        status = int(exit_.code or 0)
+    captured = capsys.readouterr()
+    assert status == 2
+    assert captured.out == ""
+    lines = [line for line in captured.err.splitlines() if not line.startswith("note: ")]
+    assert len(lines) == 1, captured.err
+    return lines[0]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main([command, "--help"])
+    assert exit_.value.code == 0
+    assert f"bitcal {command}" in capsys.readouterr().out.partition("example:")[2]
+
+
+def test_record_then_replay(tiny: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    recorded = json_of(capsys, "record", *SMALL, "--budget", "96", "--out", "traces")
+    assert recorded["items"] == 6
+    replayed = json_of(capsys, "replay", "traces", "--budgets", "64,96", "--min-tokens", "32")
+    assert [(row["budget"], row["method"]) for row in replayed["rows"]] == [
+        (b, m) for b in (64, 96) for m in ("fixed", "adaptive", "bitcal_tts")
+    ]
+    for row in replayed["rows"]:
+        assert set(row) >= FIELDS
+        assert row["model"] == "tiny-1m"
+        assert row["min_tokens"] == 32
+        assert 0 <= row["accuracy_low"] <= row["accuracy"] <= row["accuracy_high"] <= 1
+    assert (tmp_path / "traces" / "outcomes.parquet").exists()
+    assert main(["replay", "traces", "--methods", "fixed"]) == 0
+    assert "fixed" in capsys.readouterr().out
+
+
+def test_run_is_record_and_replay_in_one(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first = json_of(capsys, "run", *SMALL, "--budgets", "64,32")
+    assert {row["budget"] for row in first["rows"]} == {32, 64}
+    assert {row["style"] for row in first["rows"]} == {"instruct"}
+    assert {row["min_tokens"] for row in first["rows"]} == {48}
+    assert json_of(capsys, "run", *SMALL, "--budgets", "64,32")["rows"] == first["rows"]
+    summary = json.loads((Path(first["folder"]) / "summary.json").read_text())
+    assert summary["rows"] == first["rows"]
+    assert summary["manifest"]["identity"]["model_sha256"]
+
+
+def test_auto_floor_is_the_mean_solution_length(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = json_of(capsys, "run", *SMALL, "--budgets", "128", "--min-tokens", "auto")["rows"]
+    assert 16 <= rows[0]["min_tokens"] <= 128
+
+
+def test_config_file_sets_options_and_the_command_line_comes_first(
+    tiny: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "model: tiny-1m\nbits: 32\nn: 4\nbatch: 4\nbudgets: [32]\nmethods: [fixed]\nmin-tokens: 16\n"
+    )
+    rows = json_of(capsys, "run", "--config", "c.yaml", "--budgets", "48")["rows"]
+    assert [(r["n"], r["budget"], r["method"], r["min_tokens"]) for r in rows] == [(4, 48, "fixed", 16)]
+
+
+def test_the_papers_config_names_only_known_options() -> None:
+    from bitcal_tts.commands.options import read_config
+
+    folder = Path(__file__).parents[1] / "configs"
+    for path in folder.glob("*.yaml"):
+        assert read_config(str(path))["methods"]
+    paper = read_config(str(folder / "experiment_gsm8k_minimal.yaml"))
+    assert (paper["task"], paper["bits"], paper["model"]) == ("gsm8k", 4, "Qwen/Qwen2.5-7B-Instruct")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["run", "--model", "./nowhere"], "there is no model folder ./nowhere"),
+        (["run", "--model", "tiny-7b"], "there is no model 'tiny-7b' in the box; available: tiny-1m"),
+        (["run", "--budgets", "0"], "budget must be at least 1, got 0"),
+        (["run", "--budgets", "many"], "budgets must be whole numbers"),
+        (["run", "--n", "0"], "n must be at least 1, got 0"),
+        (["run", "--bits", "7"], "bits must be one of"),
+        (["run", "--task", "gsm9k"], "unknown task 'gsm9k'"),
+        (["run", "--temperature", "-1"], "temperature must be"),
+        (["run", "--config", "missing.yaml"], "cannot read missing.yaml"),
+        (["record", "--out", "x", "--budget", "0"], "budget must be at least 1, got 0"),
+        (["record"], "the following arguments are required: --out"),
+        (["replay", "nowhere"], "nowhere is not a trace folder"),
+        (["replay", "nowhere", "--chunk-size", "x"], "invalid int value: 'x'"),
+        (["fly"], "invalid choice: 'fly'"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    tiny: str, capsys: pytest.CaptureFixture[str], argv: list[str], message: str
+) -> None:
+    assert message in fails(capsys, *argv)
+
+
+def test_bad_methods_and_parameters(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(store.folder)
+    assert "unknown method 'eager'" in fails(capsys, "replay", folder, "--methods", "eager")
+    assert "unknown parameter 'gama'" in fails(capsys, "replay", folder, "--set", "gama=2")
+    assert "gamma must be above 0" in fails(capsys, "replay", folder, "--set", "gamma=0")
+    assert "--set takes NAME=VALUE" in fails(capsys, "replay", folder, "--set", "gamma")
+    assert "a budget of 193 needs more" in fails(capsys, "replay", folder, "--budgets", "193", "--methods", "fixed")
+
+
+def test_bad_config(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("modle: x\n")
+    assert "c.yaml sets unknown options: modle" in fails(capsys, "run", "--config", "c.yaml")
+    (tmp_path / "c.yaml").write_text("a: [\n")
+    assert "c.yaml is not YAML" in fails(capsys, "run", "--config", "c.yaml")
+
+
+def test_an_unfinished_store_is_not_replayed(store: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "manifest.json").write_text((store.folder / "manifest.json").read_text())
+    assert "is not complete: 0 of 1 blocks" in fails(capsys, "replay", "part")
+
+
+def test_the_unreachable_stop_is_noted_once_a_method(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["replay", str(store.folder), "--min-tokens", "48", "--budgets", "64,128,192"])
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 2
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of(capsys, "doctor")
+    assert found["bits"] == [2, 3, 4, 5, 6, 8, 16, 32]
+    assert main(["doctor"]) == 0
+    assert "models in the box: tiny-1m" in capsys.readouterr().out
+
+
+def test_ctrl_c_loses_nothing(tiny: str, tmp_path: Path) -> None:
+    """Interrupted while recording: a friendly line, status 130, and the same command goes on."""
+    import signal
+    import time
+
+    command = [sys.executable, "-m", "bitcal_tts.cli", "record", "--model", "tiny-1m", "--bits", "32", "--n", "200",
+               "--batch", "4", "--block", "4", "--budget", "256", "--out", "t"]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    for _ in range(600):
+        if (tmp_path / "t" / "part-00001.parquet").exists():
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "what was recorded is kept" in err
+    assert "Traceback" not in err
+    assert (tmp_path / "t" / "part-00001.parquet").exists()
