@@ -114,3 +114,9 @@ def _split(column: Any) -> list[NDArray[Any]]:
     values = column.values.to_numpy(zero_copy_only=False)
     offsets = column.offsets.to_numpy()
     return [values[start:end] for start, end in itertools.pairwise(offsets)]
+
+
+def to_trace(index: int, item: Item, done: Completion) -> Trace:
+    """A completion as a trace, without a file in between."""
+    (trace,) = from_table(pa.Table.from_pylist([to_row(index, item, done)], schema=ARROW_SCHEMA))
+    return trace

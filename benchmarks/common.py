@@ -1,0 +1,71 @@
+"""What the benchmarks share: the model, the prompts, and how a result is printed and kept."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bitcal_tts.engines.base import Request
+from bitcal_tts.engines.checkpoint import load_checkpoint
+from bitcal_tts.engines.transformers import TransformersEngine
+from bitcal_tts.files import write_json
+from bitcal_tts.tasks import load_task
+from bitcal_tts.tiny import models
+from bitcal_tts.traces.record import environment
+
+RESULTS = Path(__file__).parents[1] / "results" / "benchmarks"
+
+
+def arguments(description: str) -> argparse.Namespace:
+    """Options every benchmark takes."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--model", default="tiny-15m")
+    parser.add_argument("--bits", type=float, default=4)
+    parser.add_argument("--repeats", type=int, default=3, help="the median of this many is reported")
+    return parser.parse_args()
+
+
+def load(args: argparse.Namespace) -> TransformersEngine:
+    """The engine under test."""
+    checkpoint = load_checkpoint(
+        models.resolve(args.model), bits=args.bits, name=args.model, template_options={"enable_thinking": False}
+    )
+    return TransformersEngine(checkpoint)
+
+
+def requests(n: int, budget: int, controller: Any = None) -> list[Request]:
+    """Prompts of the default task."""
+    task = load_task()
+    items = task.items(n, seed=0)
+    return [Request(str(i), task.prompt(item), budget, seed=i, controller=controller) for i, item in enumerate(items)]
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds, and what the work returned."""
+    began = time.perf_counter()
+    result = work()
+    return time.perf_counter() - began, result
+
+
+def median(values: list[float]) -> float:
+    """The middle value: a shared machine has slow moments."""
+    return statistics.median(values)
+
+
+def report(name: str, args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    """Print the rows and keep them with the machine they were measured on."""
+    for row in rows:
+        print(
+            "  ".join(
+                f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in row.items()
+            )
+        )
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    write_json(
+        RESULTS / f"{name}.json",
+        {"benchmark": name, "arguments": vars(args), "rows": rows, "environment": environment()},
+    )
