@@ -109,7 +109,7 @@ def test_the_papers_config_names_only_known_options() -> None:
         (["run", "--budgets", "0"], "budget must be at least 1, got 0"),
         (["run", "--budgets", "many"], "budgets must be whole numbers"),
         (["run", "--n", "0"], "n must be at least 1, got 0"),
-        (["run", "--bits", "7"], "bits must be one of"),
+        (["run", "--model", "tiny-1m", "--bits", "7"], "bits must be one of"),
         (["run", "--task", "gsm9k"], "unknown task 'gsm9k'"),
         (["run", "--temperature", "-1"], "temperature must be"),
         (["run", "--config", "missing.yaml"], "cannot read missing.yaml"),

@@ -54,7 +54,7 @@ def test_rows_halt_by_themselves(engine: Any, store: Any) -> None:
     """A row that is halted is padded while the others go on."""
     task = load_task()
     traces = store.read()[:6]
-    bitcal = BitCal(build_method("adaptive", bits=32, budget=128, min_tokens=32), engine.checkpoint.tokenizer)
+    bitcal = BitCal(build_method("adaptive", bits=32, budget=128, min_tokens=48), engine.checkpoint.tokenizer)
     inputs = padded(engine, [task.prompt(t.item) for t in traces])
     out = engine.checkpoint.model.generate(**inputs, max_new_tokens=128, do_sample=False, **bitcal.kwargs())
     new = out[:, inputs["input_ids"].shape[1] :]
@@ -64,3 +64,16 @@ def test_rows_halt_by_themselves(engine: Any, store: Any) -> None:
     for row, result in zip(new, bitcal.results, strict=True):
         if result.decision:
             assert (row[result.tokens :] == pad).all()
+
+
+def test_the_controllers_budget_is_enforced(engine: Any, store: Any) -> None:
+    """Whatever `max_new_tokens` says, and between chunk boundaries too."""
+    task = load_task()
+    traces = [t for t in store.read() if len(t) > 60][:3]
+    bitcal = BitCal(build_method("fixed", bits=32, budget=41), engine.checkpoint.tokenizer)
+    inputs = padded(engine, [task.prompt(t.item) for t in traces])
+    out = engine.checkpoint.model.generate(**inputs, max_new_tokens=128, do_sample=False, **bitcal.kwargs())
+    assert out.shape[1] - inputs["input_ids"].shape[1] == 41
+    for trace, result in zip(traces, bitcal.results, strict=True):
+        assert (result.tokens, result.ended, result.decision) == (41, True, None)
+        assert result.text == trace.text_at(41)

@@ -144,6 +144,7 @@ _SCHEMES = {4: "bitsandbytes nf4", 8: "bitsandbytes int8", 16: "bfloat16", 32: "
 
 
 def _from_pretrained(source: str, bits: int, place: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
     options: dict[str, Any] = {"dtype": dtype, "device_map": {"": str(place)}}
@@ -160,7 +161,7 @@ def _from_pretrained(source: str, bits: int, place: torch.device, dtype: torch.d
             model = AutoModelForCausalLM.from_pretrained(source, **{**options, "dtype": torch.bfloat16}).float()
         else:
             model = AutoModelForCausalLM.from_pretrained(source, **options)
-    except (OSError, ValueError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         raise EngineError(f"cannot load {source} at {bits} bits: {_first_line(error)}") from error
     return model, tokenizer
 

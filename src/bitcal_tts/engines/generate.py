@@ -37,7 +37,7 @@ class _Row:
 
 
 class BitCal:
-    """Halts each row of a `generate` call by itself.
+    """Halts each row of a `generate` call by itself, at the controller's budget at the latest.
 
     Example:
         >>> bitcal = BitCal(build_method("bitcal_tts", bits=4, budget=512), tokenizer, model=model)
@@ -69,6 +69,7 @@ class BitCal:
         self._hidden: Tensor | None = None
         self._rows: list[_Row] = []
         self._length = -1
+        self._count = 0
         self._pending: list[Tensor] = []
         self._unit: Tensor | None = None
         self._state: Tensor | None = None
@@ -102,6 +103,7 @@ class BitCal:
         self._rows = [_Row(self.controller.fresh(), TokenTexts(self.tokenizer)) for _ in range(input_ids.shape[0])]
         self.results = [row.result for row in self._rows]
         self._length = input_ids.shape[1]
+        self._count = 0
         self._pending = []
         self._unit = self._state = None
         self._stopped = torch.zeros(len(self._rows), dtype=torch.bool, device=input_ids.device)
@@ -112,7 +114,9 @@ class BitCal:
         self._length = input_ids.shape[1]
         chosen = input_ids[:, -1]
         self._pending.append(token_signals(self._logits, chosen))
-        if len(self._pending) == self.controller.parameters.chunk_size:
+        self._count += 1
+        p = self.controller.parameters
+        if len(self._pending) == p.chunk_size or self._count == p.budget:
             self._decide(input_ids[:, -len(self._pending) :])
         return self._stopped
 
@@ -145,6 +149,7 @@ class BitCal:
             pieces.append(row.texts.add(token))
         row.result.tokens += len(pieces)
         row.result.text += "".join(pieces)
+        row.result.ended |= row.result.tokens >= row.controller.parameters.budget
         if row.result.ended:
             row.result.text += row.texts.rest()
             return

@@ -27,7 +27,7 @@ Tensor = torch.Tensor
 def token_signals(logits: Tensor, chosen: Tensor) -> Tensor:
     """Entropy, log-probability of the chosen token, and top-2 margin, [rows, 3], from raw logits."""
     logp = torch.log_softmax(logits.float(), dim=-1)
-    entropy = -(logp.exp() * logp.clamp_min(torch.finfo(logp.dtype).min)).sum(-1).clamp_min_(0.0)
+    entropy = (logp.exp() * logp.clamp_min(torch.finfo(logp.dtype).min)).sum(-1).abs()
     top = logp.topk(2, dim=-1).values
     return torch.stack((entropy, logp.gather(-1, chosen[:, None])[:, 0], top[:, 0] - top[:, 1]), dim=-1)
 

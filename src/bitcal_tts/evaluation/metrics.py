@@ -17,7 +17,10 @@ def wilson(successes: int, n: int, z: float = 1.959963984540054) -> tuple[float,
     centre = p + z * z / (2 * n)
     spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+    # At 0 and at n the formula gives the bound itself, but for rounding.
+    low = 0.0 if successes == 0 else (centre - spread) / scale
+    high = 1.0 if successes == n else (centre + spread) / scale
+    return low, high
 
 
 def summarise(found: Sequence[Outcome], identity: dict[str, Any]) -> dict[str, Any]:

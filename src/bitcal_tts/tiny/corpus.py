@@ -114,9 +114,12 @@ def documents(split: str, seed: int, style: str) -> Iterator[Document]:
 
 def rounds(solution: Solution) -> int:
     """How many check rounds a problem gets: a function of the problem alone, so that greedy decoding ends."""
-    found = equations(solution)
-    large = any(len(e.result.partition(".")[0]) >= 3 for e in found)
-    return min(MAX_ROUNDS, 1 + (len(found) >= 3) + large + (len(found) >= 5))
+    steps = len(equations(solution))
+    digits = max(len(e.result.partition(".")[0]) for e in equations(solution))
+    wanted = 1 + (steps >= 2) + (digits >= 3) + (digits >= 4)
+    # Long work is checked less often, so that nearly all responses end within 512 tokens.
+    room = MAX_ROUNDS - sum(len(render(solution)) > limit for limit in (160, 260, 400))
+    return min(wanted, room)
 
 
 class _Draft(NamedTuple):

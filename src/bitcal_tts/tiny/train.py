@@ -49,9 +49,9 @@ class Size:
 
 
 SIZES = {
-    "15m": Size(width=512, layers=6, heads=8, kv_heads=4, ffn=1024, learning_rate=1.5e-3, seconds=290),
-    "4m": Size(width=256, layers=5, heads=4, kv_heads=4, ffn=768, learning_rate=2.5e-3, seconds=75),
-    "1m": Size(width=128, layers=4, heads=2, kv_heads=2, ffn=384, learning_rate=4e-3, seconds=60),
+    "15m": Size(width=512, layers=6, heads=8, kv_heads=4, ffn=1024, learning_rate=1.2e-3, seconds=215),
+    "4m": Size(width=256, layers=5, heads=4, kv_heads=4, ffn=768, learning_rate=2e-3, seconds=75),
+    "1m": Size(width=128, layers=4, heads=2, kv_heads=2, ffn=384, learning_rate=4e-3, seconds=85),
 }
 
 
@@ -204,9 +204,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--sizes", default="15m,4m,1m")
-    parser.add_argument("--documents", type=int, default=900_000)
+    parser.add_argument("--documents", type=int, default=700_000)
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--tokenizer", type=Path, help="a folder with a tokenizer to reuse")
+    parser.add_argument("--init", type=Path, help="a folder with tiny-SIZE checkpoints to go on from")
     parser.add_argument("--seconds", type=float, help="training time a size, instead of the recipe's")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -232,6 +233,9 @@ def main() -> None:
             size = Size(**{**asdict(size), "seconds": args.seconds})
         torch.manual_seed(0)
         model = build_model(size, tokenizer)
+        started_from = args.init / f"tiny-{name}" if args.init and (args.init / f"tiny-{name}").is_dir() else None
+        if started_from is not None:
+            model = type(model).from_pretrained(started_from, dtype=torch.float32)
         print(f"{name}: {model.num_parameters():,} parameters", flush=True)
         record = fit(size, model, rows, device)
         folder = args.out / f"tiny-{name}"
@@ -240,6 +244,7 @@ def main() -> None:
         record = {
             "recipe": asdict(size),
             "parameters": model.num_parameters(),
+            "continued": started_from is not None,
             "documents": args.documents,
             "rows": len(rows),
             "row_tokens": ROW,
