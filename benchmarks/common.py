@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bitcal_tts import UnreachableStopWarning
 from bitcal_tts.engines.base import Request
 from bitcal_tts.engines.checkpoint import load_checkpoint
 from bitcal_tts.engines.transformers import TransformersEngine
@@ -26,6 +28,8 @@ def arguments(description: str) -> argparse.Namespace:
     parser.add_argument("--model", default="tiny-15m")
     parser.add_argument("--bits", type=float, default=4)
     parser.add_argument("--repeats", type=int, default=3, help="the median of this many is reported")
+    # The paper's defaults cannot reach their confidence stop; that is said in the docs, not in every benchmark.
+    warnings.simplefilter("ignore", UnreachableStopWarning)
     return parser.parse_args()
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-import warnings
 from pathlib import Path
 
 import numpy as np
 
-from bitcal_tts import UnreachableStopWarning, build_method
+from bitcal_tts import build_method
 from bitcal_tts.tasks import load_task
 from bitcal_tts.traces.record import record
 from bitcal_tts.traces.replay import outcomes
@@ -20,7 +19,6 @@ N, THRESHOLDS, BUDGET = 1319, 1000, 256
 
 def main() -> None:
     """Record (not timed), sweep, and replay a few thresholds for comparison."""
-    warnings.simplefilter("ignore", UnreachableStopWarning)
     args = arguments(__doc__ or "")
     task = load_task()
     with tempfile.TemporaryDirectory() as folder:

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from bitcal_tts.engines.base import Decoding, EngineError, Request
+from bitcal_tts.engines.batch import choose, token_signals
 from bitcal_tts.engines.checkpoint import load_checkpoint
-from bitcal_tts.engines.transformers import TransformersEngine, choose, token_signals
+from bitcal_tts.engines.transformers import TransformersEngine
 from bitcal_tts.halting.signals import entropy
 from bitcal_tts.tasks import load_task
 

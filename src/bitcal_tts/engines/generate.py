@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from bitcal_tts.engines.batch import token_signals
 from bitcal_tts.engines.text import TokenTexts
-from bitcal_tts.engines.transformers import token_signals
 from bitcal_tts.halting.controller import Controller, Decision, Step
 
 Tensor = torch.Tensor

@@ -59,16 +59,18 @@ class RowCache(Cache):  # type: ignore[misc]
         if not self.layers:
             self._allocate(prefill)
         assert self.mask is not None
-        for mine, theirs in zip(self.layers, prefill.layers, strict=True):
-            mine.keys[first:last, :, self.end - width : self.end] = theirs.keys[:, :, -width:]
-            mine.values[first:last, :, self.end - width : self.end] = theirs.values[:, :, -width:]
         self.starts += [self.end - n for n in lengths]
+        self.begin = min(self.starts)
+        for mine, theirs in zip(self.layers, prefill.layers, strict=True):
+            for buffer, new in ((mine.keys, theirs.keys), (mine.values, theirs.values)):
+                # Masked columns weigh nothing, but must be finite: what was never written may not be.
+                buffer[first:last, :, self.begin : self.end - width] = 0
+                buffer[first:last, :, self.end - width : self.end] = new[:, :, -width:]
         floor = torch.finfo(self.mask.dtype).min
         columns = torch.arange(self.capacity, device=self.mask.device)
         starts = torch.tensor(self.starts[first:], device=self.mask.device)
         self.mask[first:last, 0, 0] = torch.where(columns >= starts[:, None], 0.0, floor).to(self.mask.dtype)
         self.count = last
-        self.begin = min(self.starts)
 
     def keep(self, order: list[int]) -> None:
         """Keep the rows in `order`, which moves few of them (see `survivors`)."""
@@ -100,8 +102,8 @@ class RowCache(Cache):  # type: ignore[misc]
         for theirs in prefill.layers:
             _, heads, _, size = theirs.keys.shape
             mine = _RowLayer(self)
-            mine.keys = theirs.keys.new_zeros(self.rows, heads, self.capacity, size)
-            mine.values = theirs.values.new_zeros(self.rows, heads, self.capacity, theirs.values.shape[-1])
+            mine.keys = theirs.keys.new_empty(self.rows, heads, self.capacity, size)
+            mine.values = theirs.values.new_empty(self.rows, heads, self.capacity, theirs.values.shape[-1])
             mine.dtype, mine.device, mine.is_initialized = theirs.keys.dtype, theirs.keys.device, True
             self.layers.append(mine)
         keys = self.layers[0].keys
