@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any, NoReturn
 
 from bitcal_tts import __version__
@@ -17,6 +18,7 @@ COMMANDS = {
     "run": "record, replay every method, report: the whole experiment",
     "record": "model x task -> a trace folder (resumable)",
     "replay": "trace folder x methods x budgets -> outcomes",
+    "import": "released per-item records -> outcomes",
     "doctor": "what this machine can run, and how to install the rest",
 }
 
@@ -48,9 +50,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(args)
 
 
+def _module(command: str) -> Any:
+    """`import` is a word of the language, so its file has another name."""
+    return import_module(f"bitcal_tts.commands.{command}{'_' * iskeyword(command)}")
+
+
 def _fill(sub: argparse.ArgumentParser, name: str, arguments: list[str]) -> None:
     try:
-        module = import_module(f"bitcal_tts.commands.{name}")
+        module = _module(name)
     except ModuleNotFoundError as error:
         sub.error(f"needs the package {error.name}: pip install 'bitcal-tts[all]' (bitcal doctor says what is missing)")
     module.add_options(sub)
@@ -87,7 +94,7 @@ def _use_config(sub: argparse.ArgumentParser, path: str) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    module = import_module(f"bitcal_tts.commands.{args.command}")
+    module = _module(args.command)
     try:
         module.run(args)
     except KeyboardInterrupt:

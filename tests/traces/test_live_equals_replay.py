@@ -21,7 +21,9 @@ def method(name: str, budget: int) -> Controller:
     if name == "reachable":  # the confidence stop fires here, so the hidden-state signal matters
         return build_method("bitcal_tts", bits=4, budget=budget, min_tokens=32, stop_confidence=0.45, stop_entropy=0.5)
     if name == "escalating":
-        return build_method("bitcal_tts", bits=4, budget=budget, min_tokens=16, escalate_entropy=0.3, stop_confidence=1.0)
+        return build_method(
+            "bitcal_tts", bits=4, budget=budget, min_tokens=16, escalate_entropy=0.3, stop_confidence=1.0
+        )
     return build_method(name, bits=4, budget=budget, min_tokens=48)
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bitcal_tts.engines.base import EngineError
 from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.methods import METHODS, build_method
 from bitcal_tts.tasks import Task, load_task
@@ -52,7 +53,6 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         "--methods", type=_names, default=list(METHODS), help=f"comma-separated: {', '.join(METHODS)} (all)"
     )
     group.add_argument("--min-tokens", help="the floor: a number, or auto for the mean solution length (by model)")
-    group.add_argument("--chunk-size", type=int, default=16, help="k: tokens between decisions (%(default)s)")
     group.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="NAME=VALUE",
         help="any other parameter of the paper, e.g. --set stop_confidence=0.6 --set tail=false",
@@ -88,6 +88,14 @@ def task_of(args: argparse.Namespace) -> Task:
     return load_task(args.task, data=args.data, split=args.split, template=args.prompt)
 
 
+def style_of(args: argparse.Namespace) -> str | None:
+    """The style asked for; the models in the box have one always."""
+    if args.style is None and args.model in models.available():
+        return "instruct"
+    style: str | None = args.style
+    return style
+
+
 def engine_of(args: argparse.Namespace) -> Any:
     """The engine the options name."""
     from bitcal_tts.engines.checkpoint import load_checkpoint
@@ -95,14 +103,19 @@ def engine_of(args: argparse.Namespace) -> Any:
 
     _quiet_transformers()
     options = {} if args.style is None else {"enable_thinking": args.style == "thinking"}
-    checkpoint = load_checkpoint(
-        models.resolve(args.model),
-        bits=args.bits,
-        device=args.device,
-        compute_dtype=args.compute_dtype,
-        template_options=options,
-        name=args.model,
-    )
+    try:
+        checkpoint = load_checkpoint(
+            models.resolve(args.model),
+            bits=args.bits,
+            device=args.device,
+            compute_dtype=args.compute_dtype,
+            template_options=options,
+            name=args.model,
+        )
+    except EngineError as error:
+        if "/" in args.model or args.model in models.available():
+            raise
+        raise EngineError(f"{error}; models in the box: {', '.join(models.available())}") from error
     return TransformersEngine(checkpoint)
 
 
@@ -119,8 +132,8 @@ def methods_of(
 ) -> list[Controller]:
     """A controller for every method and budget."""
     overrides = dict(map(_override, args.overrides))
-    overrides["chunk_size"] = args.chunk_size
-    overrides.setdefault("min_tokens", floor_of(args.min_tokens, identity, traces, args.chunk_size))
+    overrides.setdefault("chunk_size", args.chunk_size or identity["chunk_size"])
+    overrides.setdefault("min_tokens", floor_of(args.min_tokens, identity, traces))
     return [
         build_method(name, bits=identity["bits"], budget=budget, **overrides)
         for budget in budgets
@@ -128,7 +141,7 @@ def methods_of(
     ]
 
 
-def floor_of(asked: str | int | None, identity: dict[str, Any], traces: Sequence[Trace], chunk_size: int) -> int:
+def floor_of(asked: str | int | None, identity: dict[str, Any], traces: Sequence[Trace]) -> int:
     """The floor m: as asked, by model, or `auto`: the mean number of tokens up to the first marker."""
     if asked is None:
         return models.MIN_TOKENS if str(identity["model"]).startswith(models.PREFIX) else DEFAULT_MIN_TOKENS
@@ -138,7 +151,7 @@ def floor_of(asked: str | int | None, identity: dict[str, Any], traces: Sequence
         except ValueError:
             raise ValueError(f"min_tokens must be a whole number or auto, got {asked!r}") from None
     lengths = [_solution_length(trace) for trace in traces]
-    return max(round(sum(lengths) / len(lengths)), chunk_size)
+    return round(sum(lengths) / len(lengths))
 
 
 def _solution_length(trace: Trace) -> int:
@@ -196,6 +209,8 @@ def progress(title: str, total: int, *, quiet: bool) -> Iterator[Any]:
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
+    if not (quiet or console.is_terminal):
+        note(title)
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
         handle = bar.add_task(title, total=total, tokens=0)
         tokens = 0

@@ -48,6 +48,7 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
     from bitcal_tts.engines.base import Decoding
     from bitcal_tts.traces.record import record
 
+    args.style = options.style_of(args)
     task = options.task_of(args)
     decoding = Decoding(args.temperature, args.seed)
     if budget < 1:

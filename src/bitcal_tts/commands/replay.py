@@ -13,6 +13,7 @@ from bitcal_tts.commands import options
 from bitcal_tts.commands.table import print_rows
 from bitcal_tts.evaluation.metrics import summarise
 from bitcal_tts.files import write_atomically, write_json
+from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.tasks import Task, load_task
 from bitcal_tts.traces.replay import Outcome, outcomes
 from bitcal_tts.traces.store import TraceError, TraceStore
@@ -26,8 +27,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal replay`."""
     parser.add_argument("traces", type=Path, help="a folder that bitcal record wrote")
     options.add_method_options(parser)
+    parser.add_argument("--chunk-size", type=int, help="k: tokens between decisions (as recorded)")
     options.add_budgets(parser, None)
-    parser.add_argument("--data", metavar="FILE", help="the JSONL file the task was recorded from, where it had one")
     parser.add_argument("--out", type=Path, help="where outcomes.parquet and summary.json go (the trace folder)")
     options.add_json(parser)
 
@@ -52,7 +53,7 @@ def replay_store(
             f"{store.folder} is not complete: {len(store.blocks())} of {identity['blocks']} blocks; "
             "run the same bitcal record again to finish it"
         )
-    task = task_of_store(identity, getattr(args, "data", None))
+    task = task_of_store(identity)
     traces = store.read()
     methods = options.methods_of(args, identity, budgets, traces)
     found: list[Outcome] = []
@@ -69,15 +70,12 @@ def replay_store(
     return rows
 
 
-def task_of_store(identity: dict[str, Any], data: str | None) -> Task:
+def task_of_store(identity: dict[str, Any]) -> Task:
     """The task whose items a store holds, for its answer format and scorer."""
-    name = identity["task"]
-    if name in ("gsm8k", "jsonl"):  # gold answers are in the traces; only format and equality are needed
-        from bitcal_tts.halting.answers import FORMATS
-        from bitcal_tts.tasks.base import read_template
-
-        return Task(name, read_template("gsm8k"), FORMATS[identity["answers"]], lambda n, seed: [])
-    return load_task(name, data=data, split=identity.get("split", "test"), answers=identity["answers"])
+    name, answers = identity["task"], identity["answers"]
+    if name in ("gsm8k", "jsonl"):  # the items are in the traces: neither the file nor the hub is needed
+        return Task(name, "{question}", FORMATS[answers], lambda n, seed: [])
+    return load_task(name, split=identity.get("split", "test"), answers=answers)
 
 
 def write_outcomes(path: Path, found: Sequence[Outcome]) -> None:

@@ -10,7 +10,6 @@ from bitcal_tts.commands import options
 from bitcal_tts.commands.record import describe, record_traces
 from bitcal_tts.commands.replay import replay_store, title_of
 from bitcal_tts.commands.table import print_rows
-from bitcal_tts.tiny import models
 
 EXAMPLE = """example:
   bitcal run
@@ -25,6 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_model_options(parser)
     options.add_method_options(parser)
     options.add_budgets(parser, [128, 256, 512])
+    parser.add_argument("--chunk-size", type=int, default=16, help="k: tokens between decisions (%(default)s)")
     parser.add_argument("--config", metavar="FILE", help="options from a YAML file")
     parser.add_argument("--out", type=Path, help="the folder of the run (runs/NAME by model, bits, task and seed)")
     options.add_json(parser)
@@ -32,8 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """The whole experiment."""
-    if args.style is None and args.model in models.available():
-        args.style = "instruct"
+    args.style = options.style_of(args)
     folder = args.out or Path("runs") / _name(args)
     budgets = sorted(set(args.budgets))
     if min(budgets) < 1:
