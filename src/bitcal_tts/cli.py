@@ -18,6 +18,8 @@ COMMANDS = {
     "run": "record, replay every method, report: the whole experiment",
     "record": "model x task -> a trace folder (resumable)",
     "replay": "trace folder x methods x budgets -> outcomes",
+    "report": "a run -> figures and one HTML page",
+    "explain": "one item: its trace, signals, decisions, and what each method would have done",
     "import": "released per-item records -> outcomes",
     "doctor": "what this machine can run, and how to install the rest",
 }

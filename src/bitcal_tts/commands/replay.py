@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.commands import options
-from bitcal_tts.commands.table import print_rows
+from bitcal_tts.commands.table import print_comparisons, print_rows
+from bitcal_tts.evaluation.comparison import compare
 from bitcal_tts.evaluation.metrics import summarise
 from bitcal_tts.files import write_atomically, write_json
 from bitcal_tts.halting.answers import FORMATS
@@ -36,17 +37,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Replay, print the table, and write the outcomes."""
     store = TraceStore.open(args.traces)
-    rows = replay_store(args, store, args.budgets or [store.identity["budget"]], args.out or args.traces)
+    summary = replay_store(args, store, args.budgets or [store.identity["budget"]], args.out or args.traces)
     if args.json:
-        print(json.dumps({"schema": 1, "rows": rows}))
+        print(json.dumps({"schema": 1, **summary}))
     else:
-        print_rows(rows, title_of(store.identity, rows))
+        show(store.identity, summary)
 
 
-def replay_store(
-    args: argparse.Namespace, store: TraceStore, budgets: Sequence[int], out: Path
-) -> list[dict[str, Any]]:
-    """Every method at every budget on a store; outcomes and summary are written to `out`."""
+def show(identity: dict[str, Any], summary: dict[str, Any]) -> None:
+    """The table and the paired tests, for people."""
+    print_rows(summary["rows"], title_of(identity, summary["rows"]))
+    print_comparisons(summary["comparisons"])
+
+
+def replay_store(args: argparse.Namespace, store: TraceStore, budgets: Sequence[int], out: Path) -> dict[str, Any]:
+    """Every method at every budget on a store: rows and paired tests. They and the outcomes are written to `out`."""
     identity = store.identity
     if not store.complete:
         raise TraceError(
@@ -65,9 +70,10 @@ def replay_store(
             rows.append({**summarise(done, identity), "min_tokens": method.parameters.min_tokens})
     out.mkdir(parents=True, exist_ok=True)
     write_outcomes(out / "outcomes.parquet", found)
+    summary = {"rows": rows, "comparisons": compare(found)}
     parameters = [asdict(method.parameters) for method in methods]
-    write_json(out / "summary.json", {"schema": 1, "rows": rows, "parameters": parameters, "manifest": store.manifest})
-    return rows
+    write_json(out / "summary.json", {"schema": 1, **summary, "parameters": parameters, "manifest": store.manifest})
+    return summary
 
 
 def task_of_store(identity: dict[str, Any]) -> Task:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 from pathlib import Path
 
 from bitcal_tts.commands import options
 from bitcal_tts.commands.record import describe, record_traces
-from bitcal_tts.commands.replay import replay_store, title_of
-from bitcal_tts.commands.table import print_rows
+from bitcal_tts.commands.replay import replay_store, show
+from bitcal_tts.commands.report import write_report
 
 EXAMPLE = """example:
   bitcal run
@@ -38,16 +39,20 @@ def run(args: argparse.Namespace) -> None:
     if min(budgets) < 1:
         raise ValueError(f"budget must be at least 1, got {min(budgets)}")
     store = record_traces(args, folder / "traces", max(budgets))
-    rows = replay_store(args, store, budgets, folder)
+    summary = replay_store(args, store, budgets, folder)
     took = describe(store)
     if args.json:
-        print(json.dumps({"schema": 1, "rows": rows, "folder": str(folder), "recording": took}))
+        print(json.dumps({"schema": 1, **summary, "folder": str(folder), "recording": took}))
         return
-    print_rows(rows, title_of(store.identity, rows))
+    show(store.identity, summary)
     print(
         f"{took['tokens']:,} tokens decoded once in {took['seconds']:.0f} s ({took['tokens_per_second']:.0f} tokens/s)"
     )
     print(f"traces, outcomes and summary are in {folder}")
+    if importlib.util.find_spec("matplotlib"):
+        print(f"report: {write_report(folder)[0]}")
+    else:
+        print("for the report with figures: pip install 'bitcal-tts[report]'")
 
 
 def _name(args: argparse.Namespace) -> str:

@@ -32,3 +32,30 @@ def print_rows(rows: Sequence[dict[str, Any]], title: str) -> None:
             f"{100 * row['rescued_rate']:.1f}",
         )
     Console(width=110).print(table)
+
+
+def print_comparisons(rows: Sequence[dict[str, Any]]) -> None:
+    """Accuracy differences on the same items, with what the paired tests say of them."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if not rows:
+        return
+    table = Table(title="Paired differences in accuracy (exact McNemar, Holm-corrected)", title_justify="left")
+    for name in ("budget", "method", "against", "points [95 % interval]", "won : lost", "p", "verdict"):
+        table.add_column(name, justify="left" if name in ("method", "against", "verdict") else "right")
+    last = None
+    for row in rows:
+        if last is not None and row["budget"] != last:
+            table.add_section()
+        last = row["budget"]
+        table.add_row(
+            str(row["budget"]),
+            row["method"],
+            row["against"],
+            f"{100 * row['difference']:+.1f} [{100 * row['difference_low']:+.1f}, {100 * row['difference_high']:+.1f}]",
+            f"{row['only_method_right']} : {row['only_against_right']}",
+            f"{row['p_corrected']:.2g}",
+            row["verdict"],
+        )
+    Console(width=110).print(table)

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bitcal_tts.evaluation.statistics import wilson
+import numpy as np
+
+from bitcal_tts.evaluation.statistics import savings, wilson
 from bitcal_tts.traces.replay import Outcome
 
 
 def summarise(found: Sequence[Outcome], identity: dict[str, Any]) -> dict[str, Any]:
     """One row: a method at a budget on a model at its bits.
 
-    Savings are against the same traces decoded to the budget, probe tokens counted as cost.
+    Savings are against the same traces decoded to the budget, probe tokens counted as cost. Overthinking is the
+    paper's: the full budget used, and wrong.
     """
     n = len(found)
     if n == 0:
         raise ValueError("no outcomes to summarise")
     right = sum(o.correct for o in found)
     accuracy = wilson(right, n)
-    tokens = sum(o.tokens + o.probe_tokens for o in found)
-    full = sum(o.full_tokens for o in found)
+    cost = np.array([o.tokens + o.probe_tokens for o in found])
+    saved = savings(cost, [o.full_tokens for o in found])
     reasons: dict[str, int] = {}
     for o in found:
         reasons[o.reason] = reasons.get(o.reason, 0) + 1
@@ -36,10 +39,17 @@ def summarise(found: Sequence[Outcome], identity: dict[str, Any]) -> dict[str, A
         "accuracy": accuracy.value,
         "accuracy_low": accuracy.low,
         "accuracy_high": accuracy.high,
-        "avg_tokens": tokens / n,
-        "savings": 1 - tokens / full if full else 0.0,
+        "avg_tokens": float(cost.mean()),
+        "median_tokens": float(np.median(cost)),
+        "p95_tokens": float(np.percentile(cost, 95)),
+        "probe_tokens": sum(o.probe_tokens for o in found) / n,
+        "savings": saved.value,
+        "savings_low": saved.low,
+        "savings_high": saved.high,
         "premature_stop_rate": sum(o.premature for o in found) / n,
         "lost_correct_rate": sum(o.lost for o in found) / n,
         "rescued_rate": sum(o.rescued for o in found) / n,
+        "answer_rate": sum(o.answer is not None for o in found) / n,
+        "overthinking_rate": sum(o.finish == "budget" and not o.correct for o in found) / n,
         "reasons": dict(sorted(reasons.items())),
     }

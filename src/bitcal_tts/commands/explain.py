@@ -1,0 +1,149 @@
+"""bitcal explain: one item: its trace, signals, decisions, and what each method would have done."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bitcal_tts.commands import options
+from bitcal_tts.commands.replay import task_of_store
+from bitcal_tts.halting.controller import Controller
+from bitcal_tts.tasks import Task
+from bitcal_tts.traces.replay import at_chunk_size, outcomes, steps
+from bitcal_tts.traces.schema import Trace
+from bitcal_tts.traces.store import TraceStore
+
+EXAMPLE = """example:
+  bitcal explain runs/tiny-15m-4bit-gsm_symbolic-instruct-t0-s0-n200/traces 7
+  bitcal explain traces/tiny test-0-00007 --methods adaptive,bitcal_tts --json"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `bitcal explain`."""
+    parser.add_argument("traces", type=Path, help="a folder that bitcal record wrote")
+    parser.add_argument("item", help="an item's id, or its number")
+    options.add_method_options(parser)
+    options.add_budgets(parser, None)
+    parser.add_argument("--chunk-size", type=int, help="k: tokens between decisions (as recorded)")
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Explain, for people or as JSON."""
+    store = TraceStore.open(args.traces)
+    traces = store.read()
+    trace = find(traces, args.item, args.traces)
+    budget = (args.budgets or [store.identity["budget"]])[0]
+    methods = options.methods_of(args, store.identity, [budget], traces)
+    found = explain(trace, methods, task_of_store(store.identity), store.identity["chunk_size"])
+    if args.json:
+        print(json.dumps({"schema": 1, **found}))
+    else:
+        _print(trace, found)
+
+
+def find(traces: Sequence[Trace], name: str, folder: Path) -> Trace:
+    """A trace by its item's id or number."""
+    for trace in traces:
+        if name == trace.item.id or name == str(trace.index):
+            return trace
+    if not traces:
+        raise ValueError(f"{folder} holds no traces")
+    raise ValueError(f"{folder} has no item {name!r}; its items are {traces[0].item.id} to {traces[-1].item.id}")
+
+
+def explain(trace: Trace, methods: Sequence[Controller], task: Task, recorded_chunk_size: int) -> dict[str, Any]:
+    """What each method did on a trace, and its decision at every boundary, those after it halted included."""
+    told = []
+    for method in methods:
+        p = method.parameters
+        (outcome,) = outcomes([trace], method, task, recorded_chunk_size=recorded_chunk_size)
+        (at_size,) = at_chunk_size([trace], p.chunk_size, recorded_chunk_size, needed=p.halts and p.mixture[2] > 0)
+        controller = method.fresh()
+        decisions = [controller.observe(step) for step in steps(at_size, p.chunk_size, p.budget)]
+        told.append({
+            "method": p.name,
+            "tokens": outcome.tokens,
+            "finish": outcome.finish,
+            "reason": outcome.reason,
+            "answer": outcome.answer,
+            "correct": outcome.correct,
+            "full_correct": outcome.full_correct,
+            "decisions": [
+                {
+                    "tokens": d.tokens,
+                    "action": str(d.action),
+                    "reason": str(d.reason),
+                    "confidence": d.confidence,
+                    "entropy": d.entropy,
+                    "trace_stability": d.trace_stability,
+                    "hidden_stability": d.hidden_stability,
+                }
+                for d in decisions
+            ],
+        })  # fmt: skip
+    return {
+        "item": trace.item.id,
+        "question": trace.item.question,
+        "answer": trace.item.answer,
+        "text": trace.text,
+        "tokens": len(trace),
+        "finish": trace.finish,
+        "budget": methods[0].parameters.budget,
+        "full_correct": told[0]["full_correct"],
+        "methods": told,
+    }
+
+
+def _print(trace: Trace, found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    console.print(f"[bold]{found['item']}[/bold], gold answer {found['answer']}", highlight=False)
+    console.print(Text(found["question"], style="italic"))
+    text = Text()
+    stops: dict[int, list[str]] = {}
+    for told in found["methods"]:
+        stops.setdefault(told["tokens"], []).append(told["method"])
+    for i, (piece, entropy) in enumerate(zip(trace.token_texts, trace.entropies, strict=True), 1):
+        text.append(piece, style=_shade(float(entropy)))
+        if i in stops:
+            text.append(f" ◀ {', '.join(stops[i])} ", style="reverse")
+    console.print()
+    console.print(text)
+    scale = "below 0.1  [yellow]to 0.5[/yellow]  [dark_orange]to 1.5[/dark_orange]  [red]above[/red]"
+    console.print(f"\n[dim]entropy:[/dim] {scale}")
+    outcome_table = Table(title="Where each method ends")
+    for name in ("method", "tokens", "reason", "answer", "right"):
+        outcome_table.add_column(name, justify="right" if name == "tokens" else "left")
+    for told in found["methods"]:
+        outcome_table.add_row(
+            told["method"], str(told["tokens"]), told["reason"], str(told["answer"]), "yes" if told["correct"] else "no"
+        )
+    console.print(outcome_table)
+    steps_table = Table(title="Signals at every boundary, and what each method decides there")
+    for name in ("tokens", "entropy", "trace", "hidden", *(f"{t['method']} (c)" for t in found["methods"])):
+        steps_table.add_column(name, justify="right" if name in ("tokens", "entropy", "trace", "hidden") else "left")
+    for row in zip(*(t["decisions"] for t in found["methods"]), strict=True):
+        first = row[0]
+        steps_table.add_row(
+            str(first["tokens"]),
+            f"{first['entropy']:.3f}",
+            f"{first['trace_stability']:.2f}",
+            f"{first['hidden_stability']:.2f}",
+            *(f"{d['reason']} ({d['confidence']:.2f})" for d in row),
+        )
+    console.print(steps_table)
+
+
+def _shade(entropy: float) -> str:
+    if entropy < 0.1:
+        return ""
+    if entropy < 0.5:
+        return "yellow"
+    return "dark_orange" if entropy < 1.5 else "red"

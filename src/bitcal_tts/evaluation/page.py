@@ -1,0 +1,138 @@
+"""One self-contained HTML page of a run: tables, tests, figures, an item browser, the manifest."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from bitcal_tts.evaluation.comparison import LEVEL
+
+Row = dict[str, Any]
+_CAPTIONS = {
+    "accuracy_and_tokens": "Accuracy with intervals beside average tokens, at the largest budget.",
+    "premature_stops": "Problems halted early and wrong, and those of them that the full decode gets right.",
+    "pareto": "Accuracy against tokens; labels are budgets. Up and left is preferable.",
+    "budget_sweep": "Accuracy and tokens as the budget grows.",
+}
+
+
+def render_page(
+    *,
+    title: str,
+    subtitle: str,
+    rows: Sequence[Row],
+    comparisons: Sequence[Row],
+    figures: Sequence[Path],
+    items: Sequence[Row],
+    manifest: dict[str, Any],
+) -> str:
+    """The page as text. Everything from outside is escaped; nothing is loaded from anywhere."""
+    template = files("bitcal_tts.evaluation").joinpath("page.html").read_text(encoding="utf-8")
+    data = {
+        "budgets": sorted({row["budget"] for row in rows}),
+        "methods": list(dict.fromkeys(row["method"] for row in rows)),
+        "items": list(items),
+    }
+    parts = {
+        "TITLE": html.escape(title),
+        "SUBTITLE": html.escape(subtitle),
+        "HEADLINE": _headline(rows, comparisons),
+        "ROWS": _rows(rows),
+        "COMPARISONS": _comparisons(comparisons),
+        "FIGURES": "\n".join(map(_figure, figures)),
+        "MANIFEST": html.escape(json.dumps(manifest, indent=1, ensure_ascii=False)),
+        # Inside a script element only a closing tag could end the data early.
+        "DATA": json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
+    }
+    # One pass over the template: what is put in is not looked at again.
+    return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], template)
+
+
+def _headline(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
+    """A sentence a method, at the largest budget, that claims only what the corrected test says."""
+    largest = max(row["budget"] for row in rows)
+    at = {row["method"]: row for row in rows if row["budget"] == largest}
+    sentences = []
+    for method, row in at.items():
+        if method == "fixed":
+            continue
+        test = next(
+            (c for c in comparisons if (c["budget"], c["method"], c["against"]) == (largest, method, "fixed")), None
+        )
+        if test is None:
+            continue
+        how = "not resolved" if test["p_corrected"] >= LEVEL else test["verdict"]
+        sentences.append(
+            f"<p>At a budget of {largest}, <b>{html.escape(method)}</b> uses {_pc(row['savings'])} % fewer tokens than "
+            f"decoding to the end; accuracy is {_pc(row['accuracy'])} % against {_pc(at['fixed']['accuracy'])} % "
+            f"({how}, p = {test['p_corrected']:.2g}, N = {row['n']}).</p>"
+        )
+    return "\n".join(sentences)
+
+
+def _table(head: Sequence[str], body: Sequence[tuple[bool, Sequence[str]]], left: set[int]) -> str:
+    def cells(tag: str, values: Sequence[str]) -> str:
+        return "".join(
+            f'<{tag} class="left">{html.escape(v)}</{tag}>' if i in left else f"<{tag}>{html.escape(v)}</{tag}>"
+            for i, v in enumerate(values)
+        )
+
+    lines = [f"<tr{' class=rule' if rule else ''}>{cells('td', values)}</tr>" for rule, values in body]
+    return f"<table><tr>{cells('th', head)}</tr>{''.join(lines)}</table>"
+
+
+def _rows(rows: Sequence[Row]) -> str:
+    head = ("model", "bits", "budget", "method", "N", "accuracy %", "tokens", "median", "p95", "saved %", "premature %",
+            "lost %", "rescued %", "answered %", "overthought %")  # fmt: skip
+    body = []
+    last = None
+    for row in rows:
+        cell = (row["model"], row["bits"], row["budget"])
+        rule = last is not None and cell != last
+        last = cell
+        values = (
+            row["model"], f"{row['bits']:g}", str(row["budget"]), row["method"], str(row["n"]),
+            f"{_pc(row['accuracy'])} [{_pc(row['accuracy_low'])}, {_pc(row['accuracy_high'])}]",
+            f"{row['avg_tokens']:.0f}", f"{row['median_tokens']:.0f}", f"{row['p95_tokens']:.0f}",
+            f"{_pc(row['savings'])} [{_pc(row['savings_low'])}, {_pc(row['savings_high'])}]",
+            _pc(row["premature_stop_rate"]), _pc(row["lost_correct_rate"]), _pc(row["rescued_rate"]),
+            _pc(row["answer_rate"]), _pc(row["overthinking_rate"]),
+        )  # fmt: skip
+        body.append((rule, values))
+    return _table(head, body, {0, 3})
+
+
+def _comparisons(rows: Sequence[Row]) -> str:
+    head = ("budget", "method", "against", "points", "won : lost", "p", "verdict", "detectable")
+    body = []
+    last = None
+    for row in rows:
+        rule = last is not None and row["budget"] != last
+        last = row["budget"]
+        effect = row["minimum_detectable_effect"]
+        low, high = 100 * row["difference_low"], 100 * row["difference_high"]
+        values = (
+            str(row["budget"]), row["method"], row["against"],
+            f"{100 * row['difference']:+.1f} [{low:+.1f}, {high:+.1f}]",
+            f"{row['only_method_right']} : {row['only_against_right']}",
+            f"{row['p_corrected']:.2g}", row["verdict"], "more than seen" if effect is None else f"{100 * effect:.1f}",
+        )  # fmt: skip
+        body.append((rule, values))
+    return _table(head, body, {1, 2, 6})
+
+
+def _figure(path: Path) -> str:
+    image = base64.b64encode(path.read_bytes()).decode()
+    caption = _CAPTIONS.get(path.stem, path.stem)
+    alt = html.escape(caption)
+    return f'<figure><img alt="{alt}" src="data:image/png;base64,{image}"><figcaption>{alt}</figcaption></figure>'
+
+
+def _pc(share: float) -> str:
+    return f"{100 * share:.1f}"

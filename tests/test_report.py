@@ -1,0 +1,129 @@
+"""The page and the figures of a run, in a real browser; and one item in the terminal."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bitcal_tts.cli import main
+from bitcal_tts.evaluation.page import render_page
+
+
+@pytest.fixture(scope="module")
+def run_folder(store: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A replayed run with its page."""
+    folder = tmp_path_factory.mktemp("run")
+    traces = shutil.copytree(store.folder, folder / "traces")
+    options = ["--min-tokens", "48", "--budgets", "64,128,192", "--out", str(folder)]
+    assert main(["replay", str(traces), *options, "--json"]) == 0
+    assert main(["report", str(folder), "--items", "30"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium here: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium, args=flags)
+        yield opened
+        opened.close()
+
+
+def test_figures_are_written_and_the_same_each_time(run_folder: Path) -> None:
+    names = ("accuracy_and_tokens", "premature_stops", "pareto", "budget_sweep")
+    before = {}
+    for name in names:
+        assert (run_folder / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        before[name] = (run_folder / "figures" / f"{name}.png").read_bytes()
+    assert main(["report", str(run_folder), "--items", "30"]) == 0
+    assert {name: (run_folder / "figures" / f"{name}.png").read_bytes() for name in names} == before
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_page_works_from_disk(run_folder: Path, browser: Any, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    problems: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((run_folder / "report.html").as_uri())
+    assert page.locator("#item option").count() == 30
+    first = page.locator("#question").inner_text()
+    page.click("#next")
+    assert page.locator("#question").inner_text() != first
+    page.click("#previous")
+    assert page.locator("#question").inner_text() == first
+    summary = json.loads((run_folder / "summary.json").read_text())
+    page.select_option("#method", "adaptive")
+    page.select_option("#budget", "192")
+    page.select_option("#filter", "lost")
+    lost = next(r for r in summary["rows"] if (r["method"], r["budget"]) == ("adaptive", 192))["lost_correct_rate"] * 40
+    assert page.locator("#item option").count() == min(round(lost), 30)
+    assert page.locator("#text .stop").count() >= 1
+    assert page.locator("#ends tr").count() == 4
+    assert page.locator("#decisions tr").count() > 1
+    # Nothing but the page itself was asked for, nothing went wrong, and it does not scroll sideways.
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert problems == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
+
+
+def test_hostile_text_stays_text(run_folder: Path, browser: Any, tmp_path: Path) -> None:
+    attack = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> @DATA@"
+    summary = json.loads((run_folder / "summary.json").read_text())
+    cell = {"tokens": 1, "reason": attack, "answer": attack, "correct": False, "full": True, "lost": True,
+            "rescued": False, "decisions": []}  # fmt: skip
+    cells = {f"{row['budget']} {row['method']}": cell for row in summary["rows"]}
+    item = {"id": attack, "question": attack, "gold": attack, "tokens": [[attack, 0.1]], "cells": cells}
+    text = render_page(
+        title=attack, subtitle=attack, rows=summary["rows"], comparisons=summary["comparisons"], figures=[],
+        items=[item], manifest={"x": attack},
+    )  # fmt: skip
+    (tmp_path / "hostile.html").write_text(text)
+    page = browser.new_page()
+    page.goto((tmp_path / "hostile.html").as_uri())
+    assert page.locator("#question").inner_text() == attack
+    assert page.title() == attack
+    page.close()
+
+
+def test_headline_claims_only_what_the_test_says(run_folder: Path) -> None:
+    text = (run_folder / "report.html").read_text()
+    summary = json.loads((run_folder / "summary.json").read_text())
+    for row in summary["comparisons"]:
+        if (row["budget"], row["against"]) == (192, "fixed"):
+            assert f"({row['verdict']}, p = {row['p_corrected']:.2g}, N = 40)" in text
+    assert "improves" not in text
+
+
+def test_explain(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(store.folder)
+    assert main(["explain", folder, "3", "--min-tokens", "48", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    trace = store.read()[3]
+    assert (found["item"], found["text"]) == (trace.item.id, trace.text)
+    assert [m["method"] for m in found["methods"]] == ["fixed", "adaptive", "bitcal_tts"]
+    assert main(["explain", folder, trace.item.id, "--min-tokens", "48"]) == 0
+    assert "Where each method ends" in capsys.readouterr().out
+    assert main(["explain", folder, "nobody"]) == 2
+    assert "has no item 'nobody'" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert "has no summary.json" in capsys.readouterr().err
+    (tmp_path / "summary.json").write_text("{}")
+    assert main(["report", str(tmp_path)]) == 2
+    assert "is not the summary of a run" in capsys.readouterr().err
