@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 from bitcal_tts.files import write_atomically
 
 Row = dict[str, Any]
+_Label = tuple[str, tuple[float, float]]
 # Told apart by lightness, hatch and marker, not by colour alone (Okabe-Ito).
 _STYLES = (
     {"color": "#303030", "hatch": "", "marker": "o", "linestyle": "-"},
@@ -109,16 +110,14 @@ def pareto(rows: Sequence[Row]) -> Any:
     """Accuracy against tokens, budgets annotated; a panel a model and precision. Up and left is preferable."""
     groups, methods = _groups(rows), _methods(rows)
     figure, panels = _panels(len(groups))
+    look = {"textcoords": "offset points", "fontsize": 6.5, "ha": "center"}
     for axes, group in zip(panels, groups, strict=False):
         for i, method in enumerate(methods):
             cells = _over_budgets(rows, group, method)
             x, y = [c["avg_tokens"] for c in cells], [100 * c["accuracy"] for c in cells]
             axes.plot(x, y, label=method, **_line(i))
-            # Neighbouring methods label on opposite sides, so that close points stay readable.
-            dy = (7, -12, 16)[i % 3]
-            look = {"textcoords": "offset points", "fontsize": 6.5, "ha": "center"}
-            for cell, point in zip(cells, zip(x, y, strict=True), strict=True):
-                axes.annotate(str(cell["budget"]), point, (0, dy), **look)
+            for label, point in _joined_labels(cells, x, y):
+                axes.annotate(label, point, (0, 6 if i % 2 == 0 else -13), **look)
         axes.set_title(_label(group), fontsize=9)
         axes.set_xlabel("tokens a problem")
         axes.margins(0.15)
@@ -151,6 +150,18 @@ def budget_sweep(rows: Sequence[Row]) -> Any:
     figure.suptitle(_label(group).replace("\n", ", "), fontsize=9)
     _legend(figure, left)
     return figure
+
+
+def _joined_labels(cells: Sequence[Row], x: Sequence[float], y: Sequence[float]) -> list[_Label]:
+    """Budgets at their points; where two points nearly coincide, one label names both."""
+    labels: list[_Label] = []
+    for cell, point in zip(cells, zip(x, y, strict=True), strict=True):
+        near = labels and abs(point[0] - labels[-1][1][0]) < 6 and abs(point[1] - labels[-1][1][1]) < 3
+        if near:
+            labels[-1] = (f"{labels[-1][0]}, {cell['budget']}", labels[-1][1])
+        else:
+            labels.append((str(cell["budget"]), point))
+    return labels
 
 
 def _save(figure: Any, path: Path, kind: str) -> None:
@@ -206,5 +217,5 @@ def _line(i: int) -> dict[str, Any]:
 
 
 def _panels(count: int) -> tuple[Any, list[Any]]:
-    figure, grid = plt.subplots(1, count, figsize=(max(3.6, 2.6 * count), 3.0), sharey=True, squeeze=False)
+    figure, grid = plt.subplots(1, count, figsize=(max(4.6, 2.6 * count), 3.2), sharey=True, squeeze=False)
     return figure, list(grid[0])
