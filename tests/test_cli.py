@@ -35,8 +35,8 @@ def fails(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     captured = capsys.readouterr()
     assert status == 2
     assert captured.out == ""
-    lines = [line for line in captured.err.splitlines() if not line.startswith("note: ")]
-    assert len(lines) == 1, captured.err
+    lines = [line for line in captured.err.splitlines() if line.startswith("bitcal")]
+    assert len(lines) == 1 and "Traceback" not in captured.err, captured.err
     return lines[0]
 
 

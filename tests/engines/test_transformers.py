@@ -197,3 +197,37 @@ def copy_model(source: str, target: Path) -> Path:
     for path in Path(source).iterdir():
         (target / path.name).write_bytes(path.read_bytes())
     return target
+
+
+def test_layers_with_a_sliding_window_read_the_same_cache(tiny: str, tmp_path: Path) -> None:
+    """A mix of full and sliding layers gives the tokens of `generate`, past the window and with padded rows."""
+    from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+    folder = tmp_path / "sliding"
+    AutoTokenizer.from_pretrained(tiny).save_pretrained(folder)
+    torch.manual_seed(1)
+    config = Qwen2Config(
+        vocab_size=2048, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, use_sliding_window=True, sliding_window=24, max_window_layers=0,
+        layer_types=["full_attention", "sliding_attention"], eos_token_id=None, bos_token_id=None, pad_token_id=0,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    engine = TransformersEngine(load_checkpoint(str(folder), bits=32))
+    assert engine.checkpoint.sliding_window == 24
+    found = ids(engine, requests(5, 40), batch_size=3)
+    plain = load_checkpoint(str(folder), bits=32)
+    for request in requests(5, 40):
+        prompt = torch.tensor([plain.encode(request.prompt)])
+        out = plain.model.generate(
+            input_ids=prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=40, do_sample=False
+        )
+        assert found[request.id] == out[0, prompt.shape[1] :].tolist()
+
+
+def test_layers_whose_state_cannot_leave_a_batch_are_refused(tiny: str, tmp_path: Path) -> None:
+    folder = copy_model(tiny, tmp_path / "linear")
+    config = json.loads((folder / "config.json").read_text())
+    config["layer_types"] = ["linear_attention"] * config["num_hidden_layers"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(EngineError, match=r"layers of type linear_attention.*use BitCal"):
+        load_checkpoint(str(folder), bits=32)

@@ -67,7 +67,9 @@ def test_rounds_are_a_function_of_the_problem() -> None:
         assert a == b
     assert corpus.rounds(parse("1 + 1 = 2")) == 1
     assert corpus.rounds(parse("50 + 50 = 100")) == 2
-    assert corpus.rounds(parse("1 + 1 = 2, 2 + 1 = 3, 3 + 1 = 4, 4 + 1 = 5, 50 + 50 = 100")) == 4
+    assert corpus.rounds(parse("10 * 100 = 1000, 1000 + 1 = 1001")) == 4
+    long = "and so on, one after the other, " * 10
+    assert corpus.rounds(parse(f"10 * 100 = 1000, {long} 1000 + 1 = 1001")) == 2
 
 
 def test_mistakes_are_sometimes_found_only_later() -> None:

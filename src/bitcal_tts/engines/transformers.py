@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from transformers import DynamicCache
 
 from bitcal_tts.engines.attention import use_row_attention
 from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
@@ -86,6 +87,8 @@ class TransformersEngine:
             input_ids=ids.to(self.device),
             attention_mask=mask.to(self.device),
             position_ids=positions.to(self.device),
+            # Made without the config, it keeps the whole prompt for layers with a sliding window too.
+            past_key_values=DynamicCache(),
             use_cache=True,
             logits_to_keep=1,
         )
