@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,8 @@ def test_record_then_replay(tiny: str, capsys: pytest.CaptureFixture[str], tmp_p
     assert [(row["budget"], row["method"]) for row in replayed["rows"]] == [
         (b, m) for b in (64, 96) for m in ("fixed", "adaptive", "bitcal_tts")
     ]
+    twice = json_of(capsys, "replay", "traces", "--budgets", "64,64", "--methods", "fixed,fixed", "--out", "o")
+    assert len(twice["rows"]) == 1
     for row in replayed["rows"]:
         assert set(row) >= FIELDS
         assert row["model"] == "tiny-1m"
@@ -85,7 +88,7 @@ def test_config_file_sets_options_and_the_command_line_comes_first(
     tiny: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "c.yaml").write_text(
-        "model: tiny-1m\nbits: 32\nn: 4\nbatch: 4\nbudgets: [32]\nmethods: [fixed]\nmin-tokens: 16\n"
+        "model: tiny-1m\nbits: 32\nn: 4\nbatch: 4\nbudgets: [32]\nmethods: [fixed]\nmin-tokens: 16\nset: [tail=false]\n"
     )
     rows = json_of(capsys, "run", "--config", "c.yaml", "--budgets", "48")["rows"]
     assert [(r["n"], r["budget"], r["method"], r["min_tokens"]) for r in rows] == [(4, 48, "fixed", 16)]
@@ -106,14 +109,22 @@ def test_the_papers_config_names_only_known_options() -> None:
     [
         (["run", "--model", "./nowhere"], "there is no model folder ./nowhere"),
         (["run", "--model", "tiny-7b"], "there is no model 'tiny-7b' in the box; available: tiny-1m"),
-        (["run", "--budgets", "0"], "budget must be at least 1, got 0"),
+        (["run", "--budgets", "0"], "budgets must be whole numbers of at least 1, separated by commas, got '0'"),
         (["run", "--budgets", "many"], "budgets must be whole numbers"),
+        (["run", "--budgets", ""], "budgets must be whole numbers"),
+        (["run", "--methods", ","], "at least one method is needed"),
+        (["run", "--model", "tiny-1m", "--device", "foo"], "device must be cpu or cuda, got 'foo'"),
+        (["run", "--model", "tiny-1m", "--budgets", "99999", "--n", "1"], "the model has 2048"),
         (["run", "--n", "0"], "n must be at least 1, got 0"),
         (["run", "--model", "tiny-1m", "--bits", "7"], "bits must be one of"),
         (["run", "--task", "gsm9k"], "unknown task 'gsm9k'"),
         (["run", "--temperature", "-1"], "temperature must be"),
         (["run", "--config", "missing.yaml"], "cannot read missing.yaml"),
         (["record", "--out", "x", "--budget", "0"], "budget must be at least 1, got 0"),
+        (["record", "--out", "x", "--model", "tiny-1m", "--batch", "0"], "batch_size must be at least 1, got 0"),
+        (["record", "--out", "x", "--model", "tiny-1m", "--chunk-size", "0"], "chunk_size must be at least 1, got 0"),
+        (["record", "--out", "x", "--model", "tiny-1m", "--block", "-1"], "block_size must be at least 1, got -1"),
+        (["run", "--conf", "c.yaml"], "unrecognized arguments: --conf"),
         (["record"], "the following arguments are required: --out"),
         (["replay", "nowhere"], "nowhere is not a trace folder"),
         (["replay", "nowhere", "--chunk-size", "x"], "invalid int value: 'x'"),
@@ -131,6 +142,9 @@ def test_bad_methods_and_parameters(store: Any, capsys: pytest.CaptureFixture[st
     assert "unknown method 'eager'" in fails(capsys, "replay", folder, "--methods", "eager")
     assert "unknown parameter 'gama'" in fails(capsys, "replay", folder, "--set", "gama=2")
     assert "gamma must be above 0" in fails(capsys, "replay", folder, "--set", "gamma=0")
+    assert "bits cannot be set" in fails(capsys, "replay", folder, "--set", "bits=3")
+    assert "chunk_size must be a whole number" in fails(capsys, "replay", folder, "--chunk-size", "0")
+    assert "tail must be true or false, got 'no'" in fails(capsys, "replay", folder, "--set", "tail=no")
     assert "--set takes NAME=VALUE" in fails(capsys, "replay", folder, "--set", "gamma")
     assert "a budget of 193 needs more" in fails(capsys, "replay", folder, "--budgets", "193", "--methods", "fixed")
 
@@ -138,6 +152,12 @@ def test_bad_methods_and_parameters(store: Any, capsys: pytest.CaptureFixture[st
 def test_bad_config(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("modle: x\n")
     assert "c.yaml sets unknown options: modle" in fails(capsys, "run", "--config", "c.yaml")
+    (tmp_path / "c.yaml").write_text("style: Thinking\n")
+    assert "c.yaml: style must be one of instruct, thinking, got 'Thinking'" in fails(
+        capsys, "run", "--config", "c.yaml"
+    )
+    (tmp_path / "c.yaml").write_text("budgets: []\n")
+    assert "c.yaml: budgets: budgets must be whole numbers" in fails(capsys, "run", "--config", "c.yaml")
     (tmp_path / "c.yaml").write_text("a: [\n")
     assert "c.yaml is not YAML" in fails(capsys, "run", "--config", "c.yaml")
 
@@ -145,7 +165,7 @@ def test_bad_config(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_an_unfinished_store_is_not_replayed(store: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "manifest.json").write_text((store.folder / "manifest.json").read_text())
-    assert "is not complete: 0 of 1 blocks" in fails(capsys, "replay", "part")
+    assert "is not complete: 0 of 2 blocks" in fails(capsys, "replay", "part")
 
 
 def test_the_unreachable_stop_is_noted_once_a_method(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,3 +199,29 @@ def test_ctrl_c_loses_nothing(tiny: str, tmp_path: Path) -> None:
     assert "what was recorded is kept" in err
     assert "Traceback" not in err
     assert (tmp_path / "t" / "part-00001.parquet").exists()
+
+
+def test_a_component_is_switched_off_as_python_spells_it(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["replay", str(store.folder), "--methods", "bitcal_tts", "--min-tokens", "48", "--out", "o"]
+    for spelling in ("tail=False", "tail=false"):
+        json_of(capsys, *options, "--set", spelling)
+        (parameters,) = json.loads(Path("o/summary.json").read_text())["parameters"]
+        assert parameters["tail"] is False
+
+
+def test_a_broken_checkpoint_is_one_line_and_loses_nothing(
+    tiny: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    options = ["--model", "./broken", "--bits", "32", "--n", "4", "--batch", "4", "--budget", "16", "--out", "t"]
+    shutil.copytree(tiny, "broken")
+    assert main(["record", *options]) == 0
+    before = sorted((p.name, p.stat().st_size) for p in Path("t").iterdir())
+    weights = load_file("broken/model.safetensors")
+    weights["model.norm.weight"][:] = float("nan")
+    save_file(weights, "broken/model.safetensors", metadata={"format": "pt"})
+    capsys.readouterr()
+    assert "model_sha256 is" in fails(capsys, "record", *options)
+    assert "NaN logits for item" in fails(capsys, "record", *options[:-1], "u")
+    assert sorted((p.name, p.stat().st_size) for p in Path("t").iterdir()) == before

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from keyword import iskeyword
 from typing import Any, NoReturn
@@ -26,7 +26,10 @@ COMMANDS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors in one line."""
+    """Errors in one line, options spelled out."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
@@ -35,6 +38,14 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 done, 2 bad input, 130 interrupted."""
+    try:
+        return _main(argv)
+    except KeyboardInterrupt:
+        print("\ninterrupted; what was recorded is kept: run the same command to go on", file=sys.stderr)
+        return 130
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = _Parser(prog="bitcal", description="Stops a quantized reasoning model when its answer is settled.")
     parser.add_argument("--version", action="version", version=f"bitcal {__version__}")
@@ -47,8 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             _fill(sub, name, arguments)
     args = parser.parse_args(arguments)
     with warnings.catch_warnings():
-        warnings.simplefilter("once", UnreachableStopWarning)
-        warnings.showwarning = _show_warning
+        warnings.simplefilter("always", UnreachableStopWarning)
+        warnings.showwarning = _notes()
         return _run(args)
 
 
@@ -84,24 +95,31 @@ def _use_config(sub: argparse.ArgumentParser, path: str) -> None:
         values = read_config(path)
     except ValueError as error:
         sub.error(str(error))
-    known = {action.dest for action in sub._actions}
-    unknown = sorted(values.keys() - known)
+    # By the names options have on the command line, checked like a command line.
+    actions = {name.lstrip("-").replace("-", "_"): a for a in sub._actions for name in a.option_strings}
+    unknown = sorted(values.keys() - actions.keys())
     if unknown:
         sub.error(f"{path} sets unknown options: {', '.join(unknown)}")
-    # As strings where the option parses one, so that a config is checked like a command line.
-    for action in sub._actions:
-        if action.dest in values and action.type is not None and not isinstance(values[action.dest], list):
-            values[action.dest] = str(values[action.dest])
-    sub.set_defaults(**values)
+    for name, value in values.items():
+        action = actions[name]
+        if action.choices is not None and value is not None and value not in action.choices:
+            sub.error(f"{path}: {name} must be one of {', '.join(map(str, action.choices))}, got {value!r}")
+        try:
+            parsed = value if value is None or not callable(action.type) else action.type(_as_typed(value))
+        except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
+            sub.error(f"{path}: {name}: {error}")
+        sub.set_defaults(**{action.dest: parsed})
+
+
+def _as_typed(value: Any) -> Any:
+    """What the option's own reader takes: a list as it is, anything else as text."""
+    return value if isinstance(value, list) else str(value)
 
 
 def _run(args: argparse.Namespace) -> int:
     module = _module(args.command)
     try:
         module.run(args)
-    except KeyboardInterrupt:
-        print("\ninterrupted; what was recorded is kept: run the same command to go on", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -125,9 +143,16 @@ def _fail(message: str) -> int:
     return 2
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    if issubclass(category, UnreachableStopWarning):
-        print(f"note: {message}", file=sys.stderr)
+def _notes() -> Callable[..., None]:
+    """Shows each warning about a configuration once, as a note."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if issubclass(category, UnreachableStopWarning) and str(message) not in shown:
+            shown.add(str(message))
+            print(f"note: {message}", file=sys.stderr)
+
+    return show
 
 
 if __name__ == "__main__":

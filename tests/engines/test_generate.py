@@ -77,3 +77,23 @@ def test_the_controllers_budget_is_enforced(engine: Any, store: Any) -> None:
     for trace, result in zip(traces, bitcal.results, strict=True):
         assert (result.tokens, result.ended, result.decision) == (41, True, None)
         assert result.text == trace.text_at(41)
+
+
+def test_results_hold_the_tokens_after_the_last_boundary(engine: Any, store: Any) -> None:
+    task = load_task()
+    traces = [t for t in store.read() if t.finish == "eos"][:4]
+    bitcal = BitCal(build_method("fixed", bits=32, budget=192), engine.checkpoint.tokenizer)
+    inputs = padded(engine, [task.prompt(t.item) for t in traces])
+    engine.checkpoint.model.generate(**inputs, max_new_tokens=192, do_sample=False, **bitcal.kwargs())
+    for trace, result in zip(traces, bitcal.results, strict=True):
+        assert (result.tokens, result.text, result.ended) == (len(trace), trace.text, True)
+
+
+def test_a_prompt_as_long_as_the_last_output_is_a_new_call(engine: Any, store: Any) -> None:
+    task = load_task()
+    bitcal = BitCal(build_method("fixed", bits=32, budget=20), engine.checkpoint.tokenizer)
+    inputs = padded(engine, [task.prompt(store.read()[0].item)])
+    out = engine.checkpoint.model.generate(**inputs, max_new_tokens=20, do_sample=False, **bitcal.kwargs())
+    again = {"input_ids": out, "attention_mask": torch.ones_like(out)}
+    longer = engine.checkpoint.model.generate(**again, max_new_tokens=20, do_sample=False, **bitcal.kwargs())
+    assert longer.shape[1] == out.shape[1] + 20

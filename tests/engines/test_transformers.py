@@ -143,6 +143,8 @@ def test_sixteen_bits_are_bfloat16_values(tiny: str) -> None:
     weight = load_checkpoint(tiny, bits=16, compute_dtype="float32").model.model.layers[0].mlp.up_proj.weight
     assert weight.dtype == torch.float32
     assert torch.equal(weight, weight.bfloat16().float())
+    checkpoint = load_checkpoint(tiny, bits=16, compute_dtype="float32")
+    assert (checkpoint.scheme, checkpoint.body_bits) == ("bfloat16", 16.0)
 
 
 def test_nothing_is_taken_from_the_checkpoints_generation_config(tiny: str, engine: Any, tmp_path: Path) -> None:
@@ -199,19 +201,25 @@ def copy_model(source: str, target: Path) -> Path:
     return target
 
 
-def test_layers_with_a_sliding_window_read_the_same_cache(tiny: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["qwen2", "mistral"])
+def test_layers_with_a_sliding_window_read_the_same_cache(tiny: str, tmp_path: Path, family: str) -> None:
     """A mix of full and sliding layers gives the tokens of `generate`, past the window and with padded rows."""
-    from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+    from transformers import AutoTokenizer, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
     folder = tmp_path / "sliding"
     AutoTokenizer.from_pretrained(tiny).save_pretrained(folder)
     torch.manual_seed(1)
-    config = Qwen2Config(
-        vocab_size=2048, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, use_sliding_window=True, sliding_window=24, max_window_layers=0,
-        layer_types=["full_attention", "sliding_attention"], eos_token_id=None, bos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
-    Qwen2ForCausalLM(config).save_pretrained(folder)
+    shape: dict[str, Any] = {
+        "vocab_size": 2048, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 24, "eos_token_id": None,
+        "bos_token_id": None, "pad_token_id": 0,
+    }  # fmt: skip
+    if family == "qwen2":  # some layers slide
+        types = ["full_attention", "sliding_attention"]
+        config = Qwen2Config(**shape, use_sliding_window=True, max_window_layers=0, layer_types=types)
+        Qwen2ForCausalLM(config).save_pretrained(folder)
+    else:  # all layers do, and the config types none
+        MistralForCausalLM(MistralConfig(**shape, head_dim=16)).save_pretrained(folder)
     engine = TransformersEngine(load_checkpoint(str(folder), bits=32))
     assert engine.checkpoint.sliding_window == 24
     found = ids(engine, requests(5, 40), batch_size=3)

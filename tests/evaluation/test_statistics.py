@@ -145,6 +145,7 @@ def test_the_minimum_detectable_effect_shrinks_with_n() -> None:
     effects = [minimum_detectable_effect(n, 0.1) for n in (100, 400, 1600)]
     assert effects == sorted(effects, reverse=True)
     assert minimum_detectable_effect(20, 0.01) == math.inf
+    assert minimum_detectable_effect(200, 0.0) == math.inf
     assert 0 < minimum_detectable_effect(1319) < 0.01
 
 

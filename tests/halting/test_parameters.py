@@ -33,6 +33,9 @@ from bitcal_tts import UnreachableStopWarning, build_method
         ("weights", 3),
         ("weights", (math.nan, 1.0, 1.0)),
         ("marker", ""),
+        ("tail", "False"),
+        ("scale", 0),
+        ("hidden", None),
     ],
 )
 def test_bad_values_are_named(name: str, value: Any) -> None:

@@ -43,6 +43,10 @@ def test_any_reasoning_gym_data_set_with_its_own_scorer() -> None:
         assert task.correct(task.answers.value(f"thus #### {item.answer}\n"), item)
         assert not task.correct("zzz", item)
     assert task.items(5, seed=3) == task.items(5, seed=3)
+    questions = [item.question for item in task.items(40, seed=3)]
+    for other in (load_task("spell_backward", split="calibration").items(40, seed=3), task.items(40, seed=4)):
+        assert len(set(questions) & {item.question for item in other}) < 10  # words recur, sequences do not
+        assert [item.question for item in other][:-1] != questions[1:]
 
 
 def test_gsm8k_from_a_local_file_takes_the_first_items(shared: Path) -> None:
@@ -64,6 +68,12 @@ def test_jsonl(tmp_path: Path) -> None:
     task = load_task("jsonl", data=data)
     assert [(i.id, i.answer) for i in task.items(2, 0)] == [("mine-00000", "2"), ("b", "y")]
     assert task.describe()["data_sha256"]
+    assert task.answers.name == "marked_text"  # one answer is no number
+    assert task.correct(task.answers.value("so #### y"), task.items(2, 0)[1])
+    numbers = write(tmp_path / "numbers.jsonl", {"question": "1+1?", "answer": "1,002"})
+    assert load_task("jsonl", data=numbers).answers.name == "gsm8k"
+    (tmp_path / "bom.jsonl").write_bytes(b"\xef\xbb\xbf" + b'{"question": "q", "answer": 1}\r\n')
+    assert load_task("jsonl", data=str(tmp_path / "bom.jsonl")).items(1, 0)[0].question == "q"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +83,7 @@ def test_jsonl(tmp_path: Path) -> None:
         ("[1]", r"mine\.jsonl, line 2: expected a JSON object"),
         ('{"question": "q"}', r"mine\.jsonl, line 2: the object has no 'answer'"),
         ('{"answer": "q"}', r"mine\.jsonl, line 2: the object has no 'question'"),
+        ('{"question": "a\\ud800b", "answer": "1"}', r"line 2: holds half a surrogate pair"),
         ('{"question": null, "answer": "1"}', r"line 2: the object has no 'question'"),
     ],
 )

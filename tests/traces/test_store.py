@@ -149,6 +149,14 @@ def test_a_part_with_other_columns_is_named(copied: Path) -> None:
         TraceStore.open(copied).read()
 
 
+def test_a_part_of_another_recording_is_refused(copied: Path) -> None:
+    manifest = json.loads((copied / "manifest.json").read_text())
+    manifest["identity"]["n"] = 5
+    (copied / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(TraceError, match=r"part-00000\.parquet is not part of this recording"):
+        TraceStore.open(copied).read()
+
+
 def test_a_folder_with_something_else_in_it_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(TraceError, match="not empty and not a trace folder"):
@@ -185,10 +193,10 @@ def test_a_full_disk_leaves_the_store_as_it_was(copied: Path, monkeypatch: pytes
 
 
 def test_measurements_are_beside_the_traces(store: Any) -> None:
-    (part,) = store.measurements()
-    assert part["items"] == 40
-    assert part["tokens"] == sum(len(t) for t in store.read())
-    assert part["seconds"] > 0
+    parts = store.measurements()
+    assert sum(part["items"] for part in parts) == 40
+    assert sum(part["tokens"] for part in parts) == sum(len(t) for t in store.read())
+    assert all(part["seconds"] > 0 and part["environment"]["versions"] for part in parts)
     versions = store.manifest["environment"]["versions"]
     assert {"python", "numpy", "torch", "transformers"} <= set(versions)
 
@@ -202,3 +210,18 @@ def test_traces_survive_the_round_trip(tmp_path: Path) -> None:
     assert (trace.index, trace.prompt_tokens, trace.finish, trace.text) == (3, 7, "budget", "ä")
     assert trace.margins.tolist() == [3.0, 4.0]
     assert trace.hidden_similarities.dtype == np.float32
+
+
+def test_what_a_kill_left_of_the_manifest_is_no_obstacle(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    folder.mkdir()
+    (folder / ".manifest.json.123.tmp").write_text("{")
+    (folder / ".lock").touch()
+    TraceStore.create(folder, {"blocks": 0}, {})
+    assert sorted(p.name for p in folder.iterdir()) == [".lock", "manifest.json"]
+
+
+def test_a_file_in_place_of_the_folder_is_named(engine: Any, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(TraceError, match="is a file"):
+        record(engine, load_task(), tmp_path / "taken", n=1, budget=8)

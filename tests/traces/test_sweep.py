@@ -54,6 +54,13 @@ def test_the_vectorised_sweep_is_exactly_the_replay(
     assert reasons == [o.reason if o.finish == "halted" else None for o in expected]
 
 
+def test_another_chunk_size_reads_the_vectors(store: Any) -> None:
+    task = load_task()
+    method = build_method("bitcal_tts", bits=4, budget=192, chunk_size=32, min_tokens=64, stop_confidence=0.4)
+    (result,) = Sweep(store.read(), method, task).run([method.parameters])
+    assert result.tokens.tolist() == [o.tokens for o in outcomes(store.read(), method, task)]
+
+
 def test_a_sweep_refuses_another_budget(sweeps: dict[int, Sweep]) -> None:
     with pytest.raises(ValueError, match="make another Sweep"):
         sweeps[64].run([build_method("adaptive", bits=4, budget=65).parameters])

@@ -25,6 +25,8 @@ PARTS = (
     ("transformers", "decoding", "transformers"),
     ("bitsandbytes", "4 and 8 bits", "transformers"),
     ("torchao", "2, 3, 5 and 6 bits", "transformers"),
+    ("yaml", "config files", "traces"),
+    ("matplotlib", "figures and the report", "report"),
     ("pynvml", "GPU energy", "energy"),
 )
 
@@ -83,12 +85,11 @@ def examine() -> dict[str, Any]:
 def _version(package: str) -> str | None:
     if importlib.util.find_spec(package) is None:
         return None
-    for distribution in (package.replace("_", "-"), "nvidia-ml-py"):
-        try:
-            return version(distribution)
-        except PackageNotFoundError:
-            continue
-    return "present"
+    names = {"pynvml": "nvidia-ml-py", "yaml": "pyyaml"}
+    try:
+        return version(names.get(package, package.replace("_", "-")))
+    except PackageNotFoundError:
+        return "present"
 
 
 def _device() -> tuple[str, str]:

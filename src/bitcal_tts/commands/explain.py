@@ -47,9 +47,9 @@ def run(args: argparse.Namespace) -> None:
 
 def find(traces: Sequence[Trace], name: str, folder: Path) -> Trace:
     """A trace by its item's id or number."""
-    for trace in traces:
-        if name == trace.item.id or name == str(trace.index):
-            return trace
+    named = {str(trace.index): trace for trace in traces} | {trace.item.id: trace for trace in traces}
+    if name in named:
+        return named[name]
     if not traces:
         raise ValueError(f"{folder} holds no traces")
     raise ValueError(f"{folder} has no item {name!r}; its items are {traces[0].item.id} to {traces[-1].item.id}")
@@ -61,7 +61,7 @@ def explain(trace: Trace, methods: Sequence[Controller], task: Task, recorded_ch
     for method in methods:
         p = method.parameters
         (outcome,) = outcomes([trace], method, task, recorded_chunk_size=recorded_chunk_size)
-        (at_size,) = at_chunk_size([trace], p.chunk_size, recorded_chunk_size, needed=p.halts and p.mixture[2] > 0)
+        (at_size,) = at_chunk_size([trace], p.chunk_size, recorded_chunk_size, needed=p.reads_hidden)
         controller = method.fresh()
         decisions = [controller.observe(step) for step in steps(at_size, p.chunk_size, p.budget)]
         told.append({

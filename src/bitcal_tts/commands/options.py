@@ -37,6 +37,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--style", choices=("instruct", "thinking"), help="what the chat template's enable_thinking is set to"
     )
+    group.add_argument("--answers", help="answer format: gsm8k, marked_text or released (the task's own)")
     group.add_argument("--prompt", metavar="FILE", help="a prompt template with {question} in it")
     group.add_argument("--n", type=int, default=200, help="number of problems (%(default)s)")
     group.add_argument("--seed", type=int, default=0, help="chooses the problems, and the samples (%(default)s)")
@@ -73,19 +74,28 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def _names(text: str | list[str]) -> list[str]:
-    return text if isinstance(text, list) else [name.strip() for name in text.split(",") if name.strip()]
+    """Names in the order given, each once."""
+    names = text if isinstance(text, list) else [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise argparse.ArgumentTypeError("at least one method is needed")
+    return list(dict.fromkeys(names))
 
 
 def _budgets(text: str | list[int]) -> list[int]:
+    """Budgets in rising order, each once."""
     try:
-        return [int(part) for part in (text if isinstance(text, list) else text.split(","))]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"budgets must be whole numbers separated by commas, got {text!r}") from None
+        budgets = [int(part) for part in (text if isinstance(text, list) else text.split(","))]
+    except (TypeError, ValueError):
+        budgets = []
+    if not budgets or min(budgets) < 1:
+        wanted = "whole numbers of at least 1, separated by commas"
+        raise argparse.ArgumentTypeError(f"budgets must be {wanted}, got {text!r}")
+    return sorted(set(budgets))
 
 
 def task_of(args: argparse.Namespace) -> Task:
     """The task the options name."""
-    return load_task(args.task, data=args.data, split=args.split, template=args.prompt)
+    return load_task(args.task, data=args.data, split=args.split, template=args.prompt, answers=args.answers)
 
 
 def style_of(args: argparse.Namespace) -> str | None:
@@ -132,7 +142,10 @@ def methods_of(
 ) -> list[Controller]:
     """A controller for every method and budget."""
     overrides = dict(map(_override, args.overrides))
-    overrides.setdefault("chunk_size", args.chunk_size or identity["chunk_size"])
+    fixed = {"bits", "budget"} & overrides.keys()
+    if fixed:
+        raise ValueError(f"{fixed.pop()} cannot be set: bits come with the traces, budgets with --budgets")
+    overrides.setdefault("chunk_size", identity["chunk_size"] if args.chunk_size is None else args.chunk_size)
     overrides.setdefault("min_tokens", floor_of(args.min_tokens, identity, traces))
     return [
         build_method(name, bits=identity["bits"], budget=budget, **overrides)
@@ -166,7 +179,7 @@ def _override(text: str) -> tuple[str, Any]:
     if not equals:
         raise ValueError(f"--set takes NAME=VALUE, got {text!r}")
     try:
-        parsed = json.loads(value)
+        parsed = json.loads({"True": "true", "False": "false"}.get(value, value))
     except json.JSONDecodeError:
         parsed = value
     return name.strip().replace("-", "_"), tuple(parsed) if isinstance(parsed, list) else parsed

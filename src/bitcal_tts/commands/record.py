@@ -24,9 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunk-size", type=int, default=16, help="hidden states are compared every k tokens (%(default)s)"
     )
-    parser.add_argument(
-        "--block", type=int, help="items written together: what a killed process loses (twice the batch)"
-    )
+    parser.add_argument("--block", type=int, help="items written together: what a killed process loses (the batch)")
     parser.add_argument("--hidden", action="store_true", help="keep the hidden vectors, not only their cosines")
     options.add_json(parser)
 

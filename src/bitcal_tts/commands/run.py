@@ -35,9 +35,7 @@ def run(args: argparse.Namespace) -> None:
     """The whole experiment."""
     args.style = options.style_of(args)
     folder = args.out or Path("runs") / _name(args)
-    budgets = sorted(set(args.budgets))
-    if min(budgets) < 1:
-        raise ValueError(f"budget must be at least 1, got {min(budgets)}")
+    budgets = args.budgets
     store = record_traces(args, folder / "traces", max(budgets))
     summary = replay_store(args, store, budgets, folder)
     took = describe(store)

@@ -27,6 +27,7 @@ class Model(Protocol):
     device: torch.device
     tokenizer: Any
     eos_token_ids: frozenset[int]
+    max_positions: int | None
 
     def encode(self, prompt: str) -> list[int]:
         """Token ids of a rendered prompt."""
@@ -143,6 +144,11 @@ class Batch:
         order = sorted(range(len(requests)), key=lambda i: (-len(prompts[i]), i))
         self.waiting = deque(_Row(requests[i], prompts[i], model.tokenizer, chunk_size) for i in order)
         max_new = max(r.max_tokens for r in requests)
+        longest = max(len(prompt) + r.max_tokens for prompt, r in zip(prompts, requests, strict=True))
+        if model.max_positions is not None and longest > model.max_positions:
+            raise EngineError(
+                f"a prompt and its budget of {max_new} take {longest} positions, the model has {model.max_positions}"
+            )
         self.cache = RowCache(rows=batch_size, longest_prompt=max(map(len, prompts)), max_new=max_new)
         self.rows: list[_Row] = []
         self.phase = 0

@@ -48,10 +48,18 @@ class Checkpoint:
         return frozenset(i for i in ids | {self.tokenizer.eos_token_id} if i is not None)
 
     @property
+    def max_positions(self) -> int | None:
+        """The longest sequence the model was made for."""
+        found: int | None = getattr(self.model.config, "max_position_embeddings", None)
+        return found
+
+    @property
     def sliding_window(self) -> int | None:
-        """The window of the layers that have one."""
-        types = set(getattr(self.model.config, "layer_types", None) or ())
-        return int(self.model.config.sliding_window) if "sliding_attention" in types else None
+        """The window of the layers that have one: those so typed, or all where the config types none."""
+        config = self.model.config
+        types = getattr(config, "layer_types", None)
+        window = getattr(config, "sliding_window", None)
+        return int(window) if window and (types is None or "sliding_attention" in types) else None
 
     def render(self, prompt: str) -> str:
         """The prompt as the model reads it: through its chat template where it has one."""
@@ -113,17 +121,27 @@ def load_checkpoint(
     """
     if bits not in SUPPORTED_BITS:
         raise EngineError(f"bits must be one of {', '.join(map(str, SUPPORTED_BITS))}, got {bits:g}")
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError as error:
+        raise EngineError(f"device must be cpu or cuda, got {device!r}") from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise EngineError("there is no CUDA device here; leave --device out, or say cpu")
     dtype = _compute_dtype(compute_dtype, bits, place)
     _require_folder(source)
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     model, tokenizer = _from_pretrained(source, int(bits), place, dtype)
     model.eval()
     _require_plain_attention(source, model)
-    scheme = _quantize_with_torchao(model, int(bits)) if bits in TORCHAO_BITS else _SCHEMES[int(bits)]
+    if bits in TORCHAO_BITS:
+        scheme = _quantize_with_torchao(model, int(bits))
+    else:
+        scheme = _BITSANDBYTES.get(int(bits)) or str(model.dtype).removeprefix("torch.")
     body, everything, count = bits_per_weight(model)
     if bits in TORCHAO_BITS:
         _dequantize_once(model)
+    elif bits == 16 and dtype == torch.float32:
+        model.float()  # the same weights, multiplied in float32
     return Checkpoint(
         source=name or source,
         model=model,
@@ -140,14 +158,16 @@ def load_checkpoint(
     )
 
 
-_SCHEMES = {4: "bitsandbytes nf4", 8: "bitsandbytes int8", 16: "bfloat16", 32: "float32"}
+_BITSANDBYTES = {4: "bitsandbytes nf4", 8: "bitsandbytes int8"}
 
 
 def _from_pretrained(source: str, bits: int, place: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
-    options: dict[str, Any] = {"dtype": dtype, "device_map": {"": str(place)}}
+    # At 16 bits the weights are bfloat16 even where the arithmetic is not.
+    weights = torch.bfloat16 if bits == 16 and dtype == torch.float32 else dtype
+    options: dict[str, Any] = {"dtype": weights, "device_map": {"": str(place)}}
     if bits == 4:
         options["quantization_config"] = BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
@@ -156,11 +176,7 @@ def _from_pretrained(source: str, bits: int, place: torch.device, dtype: torch.d
         options["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
-        if bits == 16 and dtype == torch.float32:
-            # bfloat16 weights with float32 arithmetic, for machines that do not multiply bfloat16 natively.
-            model = AutoModelForCausalLM.from_pretrained(source, **{**options, "dtype": torch.bfloat16}).float()
-        else:
-            model = AutoModelForCausalLM.from_pretrained(source, **options)
+        model = AutoModelForCausalLM.from_pretrained(source, **options)
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         raise EngineError(f"cannot load {source} at {bits} bits: {_first_line(error)}") from error
     return model, tokenizer

@@ -64,7 +64,6 @@ class BitCal:
     ) -> None:
         self.controller = controller
         self.tokenizer = tokenizer
-        self.results: list[RowResult] = []
         self._eos = _eos_of(tokenizer, model) if eos_token_ids is None else frozenset(eos_token_ids)
         self._hidden: Tensor | None = None
         self._rows: list[_Row] = []
@@ -76,8 +75,16 @@ class BitCal:
         if model is not None:
             model.get_output_embeddings().register_forward_pre_hook(self._catch_hidden)
 
+    @property
+    def results(self) -> list[RowResult]:
+        """What happened to each row of the last call; complete once `generate` has returned."""
+        if self._pending:
+            self._take_rest()
+        return [row.result for row in self._rows]
+
     def kwargs(self) -> dict[str, Any]:
-        """What to pass to `generate`."""
+        """What to pass to one `generate` call."""
+        self._length = -1
         return {"logits_processor": [self], "stopping_criteria": [self]}
 
     # Transformers inspects this signature: exactly two parameters, for both roles.
@@ -101,7 +108,6 @@ class BitCal:
     def _begin(self, input_ids: Tensor) -> None:
         """A new `generate` call."""
         self._rows = [_Row(self.controller.fresh(), TokenTexts(self.tokenizer)) for _ in range(input_ids.shape[0])]
-        self.results = [row.result for row in self._rows]
         self._length = input_ids.shape[1]
         self._count = 0
         self._pending = []
@@ -116,13 +122,14 @@ class BitCal:
         self._pending.append(token_signals(self._logits, chosen))
         self._count += 1
         p = self.controller.parameters
+        self._chunk = input_ids[:, -len(self._pending) :]
         if len(self._pending) == p.chunk_size or self._count == p.budget:
-            self._decide(input_ids[:, -len(self._pending) :])
+            self._decide()
         return self._stopped
 
-    def _decide(self, chunk: Tensor) -> None:
+    def _decide(self) -> None:
         """The only point at which the device is waited for: once a chunk."""
-        ids = chunk.tolist()
+        ids = self._chunk.tolist()
         signals = torch.stack(self._pending, dim=1).tolist()
         cosines = self._similarities()
         self._pending = []
@@ -130,7 +137,15 @@ class BitCal:
             if not row.over:
                 self._observe(row, ids[i], signals[i], None if cosines is None else cosines[i])
         over = [row.over for row in self._rows]
-        self._stopped = torch.tensor(over, dtype=torch.bool, device=chunk.device)
+        self._stopped = torch.tensor(over, dtype=torch.bool, device=self._chunk.device)
+
+    def _take_rest(self) -> None:
+        """Tokens after the last boundary: the rows ended by themselves, so there is nothing to decide."""
+        ids = self._chunk.tolist()
+        self._pending = []
+        for i, row in enumerate(self._rows):
+            if not row.over:
+                self._take(row, ids[i])
 
     def _similarities(self) -> list[float] | None:
         if self._state is None:
@@ -140,7 +155,8 @@ class BitCal:
         previous, self._unit = self._unit, unit
         return None if previous is None else (previous * unit).sum(-1).tolist()
 
-    def _observe(self, row: _Row, ids: list[int], signals: list[list[float]], cosine: float | None) -> None:
+    def _take(self, row: _Row, ids: list[int]) -> list[str]:
+        """Append tokens up to the one that ends the row; the texts that were added."""
         pieces = []
         for token in ids:
             if token in self._eos:
@@ -152,6 +168,11 @@ class BitCal:
         row.result.ended |= row.result.tokens >= row.controller.parameters.budget
         if row.result.ended:
             row.result.text += row.texts.rest()
+        return pieces
+
+    def _observe(self, row: _Row, ids: list[int], signals: list[list[float]], cosine: float | None) -> None:
+        pieces = self._take(row, ids)
+        if row.result.ended:
             return
         decision = row.controller.observe(
             Step(

@@ -55,6 +55,8 @@ class RowCache(Cache):  # type: ignore[misc]
     def admit(self, prefill: Cache, lengths: list[int]) -> None:
         """Copy left-padded, prefilled prompts in as new rows."""
         width = max(lengths)
+        if width > self.longest_prompt:
+            raise ValueError(f"a prompt of {width} tokens does not fit a cache made for {self.longest_prompt}")
         first, last = self.count, self.count + len(lengths)
         if not self.layers:
             self._allocate(prefill)

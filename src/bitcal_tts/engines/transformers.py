@@ -31,6 +31,7 @@ class TransformersEngine:
         self.device = checkpoint.device
         self.tokenizer = checkpoint.tokenizer
         self.eos_token_ids = checkpoint.eos_token_ids
+        self.max_positions = checkpoint.max_positions
         self._hidden: Tensor | None = None
         use_row_attention(self._model)
         head = self._model.get_output_embeddings()
@@ -110,7 +111,7 @@ class TransformersEngine:
         cache.advance()
         return out.logits[:, -1], self._last_hidden()
 
-    def _masks_by_layer_type(self, full: Tensor | None, cache: RowCache) -> dict[str, Tensor]:
+    def _masks_by_layer_type(self, full: Tensor | None, cache: RowCache) -> dict[str, Tensor] | Tensor:
         """Layers with a sliding window read the same cache through a mask that hides what lies before it."""
         window = self.checkpoint.sliding_window
         assert window is not None and cache.mask is not None
@@ -119,6 +120,8 @@ class TransformersEngine:
         width = full.shape[-1]
         age = torch.arange(width - 1, -1, -1, device=full.device)
         near = full.masked_fill(age >= window, torch.finfo(full.dtype).min)
+        if getattr(self._model.config, "layer_types", None) is None:
+            return near
         return {"full_attention": full, "sliding_attention": near}
 
     def _last_hidden(self) -> Tensor:

@@ -125,8 +125,8 @@ def minimum_detectable_effect(
         rate = effect if discordant_rate is None else discordant_rate
         return ((z_alpha * math.sqrt(rate) + z_beta * math.sqrt(max(rate - effect**2, 0.0))) / effect) ** 2
 
-    low, high = 1e-9, 1.0 if discordant_rate is None else max(discordant_rate, 1e-9)
-    if needed(high) > n:
+    low, high = 1e-9, 1.0 if discordant_rate is None else discordant_rate
+    if high <= 0 or needed(high) > n:  # where nothing differs, nothing says how small a difference would show
         return math.inf
     for _ in range(100):
         middle = (low + high) / 2

@@ -65,6 +65,9 @@ class Parameters:
                 raise ValueError(f"{name} must be above 0, got {value}")
         for name in ("stop_entropy", "stop_confidence", "escalate_entropy"):
             _number(name, getattr(self, name), least=0.0)
+        for name in ("halts", "scale", "tail", "hidden"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
         if not isinstance(self.marker, str) or not self.marker:
             raise ValueError(f"marker must be a non-empty string, got {self.marker!r}")
         object.__setattr__(self, "weights", _three_weights(self.weights))
@@ -87,6 +90,11 @@ class Parameters:
     def tail_tokens(self) -> int:
         """Delta(b) in force."""
         return tail_length(self.effective_bits if self.tail else FULL_PRECISION_BITS)
+
+    @property
+    def reads_hidden(self) -> bool:
+        """Whether the hidden-state signal can change a decision."""
+        return self.halts and self.mixture[2] > 0
 
     def confidence(self, entropy: float, trace_stability: float, hidden_stability: float) -> float:
         """c_t under these parameters."""

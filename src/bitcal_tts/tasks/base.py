@@ -58,7 +58,13 @@ class Task:
     def describe(self) -> dict[str, Any]:
         """For the manifest."""
         digest = hashlib.sha256(self.template.encode()).hexdigest()
-        return {"task": self.name, "prompt_sha256": digest, "answers": self.answers.name, **self.identity}
+        return {
+            "task": self.name,
+            "prompt_sha256": digest,
+            "prompt": self.template,
+            "answers": self.answers.name,
+            **self.identity,
+        }
 
 
 def read_template(name: str) -> str:

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.halting.answers import FORMATS, as_number
 from bitcal_tts.tasks.base import Item, Task, TaskError, read_template
 
 TASKS = ("gsm_symbolic", "gsm8k", "jsonl")
@@ -52,7 +52,7 @@ def _load(name: str, data: str | None, split: str) -> Task:
         if data is None:
             raise TaskError("task 'jsonl' needs --data FILE with a JSON object a line: question, answer")
         return _from_jsonl("jsonl", data, split)
-    return _reasoning_gym(name)
+    return _reasoning_gym(name, split)
 
 
 def _gsm_symbolic(split: str) -> Task:
@@ -68,7 +68,7 @@ def _gsm_symbolic(split: str) -> Task:
     return Task("gsm_symbolic", read_template("gsm_symbolic"), FORMATS["gsm8k"], draw, {"split": split})
 
 
-def _reasoning_gym(name: str) -> Task:
+def _reasoning_gym(name: str, split: str) -> Task:
     import reasoning_gym
     from reasoning_gym.factory import DATASETS
 
@@ -79,7 +79,9 @@ def _reasoning_gym(name: str) -> Task:
         )
 
     def draw(n: int, seed: int) -> list[Item]:
-        entries = reasoning_gym.create_dataset(name, seed=seed, size=n)
+        # reasoning-gym draws item i of seed s like item i - 1 of seed s + 1: hashed seeds lie far apart.
+        far = int.from_bytes(hashlib.sha256(f"{name} {split} {seed}".encode()).digest()[:4], "big")
+        entries = reasoning_gym.create_dataset(name, seed=far, size=n)
         return [
             Item(
                 f"{seed}-{i:05d}",
@@ -96,7 +98,9 @@ def _reasoning_gym(name: str) -> Task:
         entry = {"question": item.question, "answer": item.answer, "metadata": item.extra}
         return float(judge.score_answer(answer, entry)) >= 1.0
 
-    return Task(name, read_template("marked"), FORMATS["marked_text"], draw, {"source": "reasoning-gym"}, score)
+    return Task(
+        name, read_template("marked"), FORMATS["marked_text"], draw, {"source": "reasoning-gym", "split": split}, score
+    )
 
 
 def _gsm8k_from_hub(split: str) -> Task:
@@ -124,7 +128,7 @@ def _from_jsonl(name: str, data: str, split: str) -> Task:
     except OSError as error:
         raise TaskError(f"cannot read {data}: {error.strerror}") from error
     items: list[Item] = []
-    for number, line in enumerate(raw.decode("utf-8", errors="replace").splitlines(), 1):
+    for number, line in enumerate(raw.decode("utf-8-sig", errors="replace").splitlines(), 1):
         if not line.strip():
             continue
         where = f"{data}, line {number}"
@@ -138,6 +142,10 @@ def _from_jsonl(name: str, data: str, split: str) -> Task:
             if not isinstance(row.get(key), (str, int, float)):
                 raise TaskError(f"{where}: the object has no {key!r}; every line needs 'question' and 'answer'")
         question, answer = str(row["question"]), str(row["answer"])
+        try:
+            (question + answer).encode()
+        except UnicodeEncodeError:
+            raise TaskError(f"{where}: holds half a surrogate pair, which is no text") from None
         identity = str(row.get("id", f"{path.stem}-{len(items):05d}"))
         items.append(_gsm8k_item(identity, question, answer) if name == "gsm8k" else Item(identity, question, answer))
     if not items:
@@ -157,7 +165,9 @@ def _listed(name: str, items: list[Item], identity: dict[str, Any]) -> Task:
             raise TaskError(f"{name} has {len(items)} items, {n} were asked for")
         return items[:n]
 
-    return Task(name, read_template("gsm8k"), FORMATS["gsm8k"], draw, identity)
+    numeric = all(as_number(item.answer) is not None for item in items)
+    shape = "gsm8k" if numeric else "marked_text"
+    return Task(name, read_template("gsm8k" if numeric else "marked"), FORMATS[shape], draw, identity)
 
 
 def _read_user_template(path: str) -> str:

@@ -15,6 +15,8 @@ class EnergyMeter:
         """Energy used so far by the devices whose counters could be read both times."""
         now = _counters()
         shared = self._start.keys() & now.keys()
+        if any(now[key] < self._start[key] for key in shared):  # a counter wrapped around: how often is unknown
+            return None
         return sum(now[key] - self._start[key] for key in shared) if shared else None
 
     @staticmethod

@@ -56,16 +56,20 @@ def record(
         decoding: Greedy by default.
         style: A label for the manifest, such as `thinking`.
         batch_size: Rows that decode together.
-        block_size: Items written together, twice the batch by default: what a killed process loses.
+        block_size: Items written together, the batch by default: what a killed process loses. Larger blocks
+            keep the batch full for longer.
         chunk_size: Hidden-state similarities are recorded at multiples of this.
         keep_hidden: Record the hidden vectors as well.
         progress: Told (items, tokens) as they are done, with those already there first.
     """
-    if budget < 1:
-        raise ValueError(f"budget must be at least 1, got {budget}")
+    for name, value in (("budget", budget), ("batch_size", batch_size), ("chunk_size", chunk_size), ("n", n)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    if block_size is not None and block_size < 1:
+        raise ValueError(f"block_size must be at least 1, got {block_size}")
     decoding = decoding or Decoding()
     items = task.items(n, seed)
-    block_size = block_size or 2 * batch_size
+    block_size = batch_size if block_size is None else block_size
     blocks = _blocks(items, block_size)
     identity = {
         **engine.describe(),
@@ -81,8 +85,12 @@ def record(
         "block_size": block_size,
         "blocks": len(blocks),
     }
-    store = TraceStore.create(folder, identity, environment())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise TraceError(f"{folder} is a file: choose another --out") from None
     with locked(folder):
+        store = TraceStore.create(folder, identity, environment())
         there = set(store.blocks())
         for block, indices in enumerate(blocks):
             if block in there:
@@ -128,6 +136,7 @@ def _record_block(
         "tokens": sum(len(c.token_ids) for _, _, c in done),
         "seconds": round(time.perf_counter() - began, 3),
         "joules": meter.joules(),
+        "environment": environment(),
     }
     store.write(block, done, meta, keep_hidden=keep_hidden)
 

@@ -112,7 +112,7 @@ def outcomes(
 ) -> list[Outcome]:
     """A method's outcome on every trace; `method` is copied fresh for each."""
     p = method.parameters
-    traces = at_chunk_size(traces, p.chunk_size, recorded_chunk_size, needed=p.hidden and p.weights[2] > 0 and p.halts)
+    traces = at_chunk_size(traces, p.chunk_size, recorded_chunk_size, needed=p.reads_hidden)
     found = []
     for trace in traces:
         halt = replay(trace, method.fresh(), p.budget)

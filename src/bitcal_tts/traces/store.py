@@ -6,6 +6,7 @@ batches, so a store that was interrupted ends with the content of one that was n
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -25,6 +26,9 @@ from bitcal_tts.traces.schema import ARROW_SCHEMA, SCHEMA_VERSION, Trace, from_t
 _FLOAT_COLUMNS = ("entropies", "logprobs", "margins", "hidden_similarities")
 _PART = re.compile(r"part-(\d{5})\.parquet")
 _META = b"bitcal"
+_REQUIRED = frozenset(
+    {"model", "bits", "scheme", "task", "answers", "n", "budget", "chunk_size", "decoding", "blocks"}
+)  # what reading, scoring and naming a store needs
 
 
 class TraceError(Exception):
@@ -40,14 +44,17 @@ class TraceStore:
 
     @classmethod
     def create(cls, folder: Path, identity: dict[str, Any], environment: dict[str, Any]) -> TraceStore:
-        """A new store, or the one already there if it is of the same identity."""
+        """A new store, or the one already there if it is of the same identity. The caller holds the folder's lock."""
         if (folder / "manifest.json").exists():
             store = cls.open(folder)
             _refuse_differences(folder, store.manifest["identity"], identity)
             return store
-        if folder.exists() and any(p.name != ".lock" for p in folder.iterdir()):
-            raise TraceError(f"{folder} is not empty and not a trace folder: choose another --out")
         folder.mkdir(parents=True, exist_ok=True)
+        # Hidden files are ours: the lock, and what a killed process left of a file it was writing.
+        if any(not path.name.startswith(".") for path in folder.iterdir()):
+            raise TraceError(f"{folder} is not empty and not a trace folder: choose another --out")
+        for left_over in folder.glob(".*.tmp"):
+            left_over.unlink()
         manifest = {"schema": SCHEMA_VERSION, "identity": identity, "environment": environment}
         write_json(folder / "manifest.json", manifest)
         return cls(folder, manifest)
@@ -65,8 +72,10 @@ class TraceStore:
         version = manifest.get("schema") if isinstance(manifest, dict) else None
         if version != SCHEMA_VERSION:
             raise TraceError(f"{path} has schema {version!r}, this version reads schema {SCHEMA_VERSION}")
-        if not isinstance(manifest.get("identity"), dict):
-            raise TraceError(f"{path} has no 'identity'")
+        identity = manifest.get("identity")
+        missing = _REQUIRED - (identity.keys() if isinstance(identity, dict) else set())
+        if missing:
+            raise TraceError(f"{path} lacks {', '.join(sorted(missing))} in its 'identity'")
         return cls(folder, manifest)
 
     @property
@@ -83,7 +92,7 @@ class TraceStore:
     @property
     def complete(self) -> bool:
         """Whether every block is there."""
-        return len(self.blocks()) == int(self.identity["blocks"])
+        return self.blocks() == list(range(int(self.identity["blocks"])))
 
     def write(
         self,
@@ -101,6 +110,7 @@ class TraceStore:
             vectors = {str(index): np.array(c.hidden, dtype=np.float32) for index, _, c in ordered if c.hidden}
             write_atomically(self._hidden_path(block), lambda path: save_file(vectors, path))
         table = pa.Table.from_pylist([to_row(*entry) for entry in ordered], schema=ARROW_SCHEMA)
+        meta = {**meta, "identity_sha256": self._identity_sha256()}
         table = table.replace_schema_metadata({_META: json.dumps(meta).encode()})
         encodings = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in _FLOAT_COLUMNS}
 
@@ -132,6 +142,9 @@ class TraceStore:
             ) from None
         if not table.schema.equals(ARROW_SCHEMA):
             raise TraceError(f"{path} does not have the columns of schema {SCHEMA_VERSION}")
+        meta = json.loads((table.schema.metadata or {}).get(_META, b"{}"))
+        if meta.get("identity_sha256") != self._identity_sha256():
+            raise TraceError(f"{path} is not part of this recording: it was written for another manifest.json")
         traces = from_table(table)
         if self.identity.get("keep_hidden"):
             traces = self._with_hidden(block, traces)
@@ -150,6 +163,10 @@ class TraceStore:
 
         vectors = load_file(self._hidden_path(block))
         return [replace(trace, hidden=vectors.get(str(trace.index))) for trace in traces]
+
+    def _identity_sha256(self) -> str:
+        """Ties a part to the manifest it was recorded under."""
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
 
     def _part_path(self, block: int) -> Path:
         return self.folder / f"part-{block:05d}.parquet"

@@ -17,7 +17,7 @@ from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.parameters import Parameters
 from bitcal_tts.halting.policy import Reason
 from bitcal_tts.tasks.base import Task
-from bitcal_tts.traces.replay import end_of, steps
+from bitcal_tts.traces.replay import at_chunk_size, end_of, steps
 from bitcal_tts.traces.schema import Trace
 
 Floats = NDArray[np.float64]
@@ -39,15 +39,17 @@ class Sweep:
     """Signals of all traces at the boundaries of one chunk size and budget, ready to be cut by any setting.
 
     Args:
-        traces: Recorded at (a multiple of) the chunk size.
+        traces: As recorded; another chunk size than theirs needs their hidden vectors.
         base: A controller; its marker, chunk size and budget are fixed, everything else may be swept.
         task: Extracts and scores the answer at every boundary.
+        recorded_chunk_size: The chunk size of the recording.
     """
 
     REASONS = _REASONS
 
-    def __init__(self, traces: Sequence[Trace], base: Controller, task: Task) -> None:
+    def __init__(self, traces: Sequence[Trace], base: Controller, task: Task, *, recorded_chunk_size: int = 16) -> None:
         p = base.parameters
+        traces = at_chunk_size(traces, p.chunk_size, recorded_chunk_size)
         self.chunk_size, self.budget, self.marker = p.chunk_size, p.budget, p.marker
         width = max((min(len(t), p.budget - 1) // p.chunk_size for t in traces), default=0)
         shape = (len(traces), width)
