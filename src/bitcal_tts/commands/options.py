@@ -42,7 +42,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--n", type=int, default=200, help="number of problems (%(default)s)")
     group.add_argument("--seed", type=int, default=0, help="chooses the problems, and the samples (%(default)s)")
     group.add_argument("--temperature", type=float, default=0.0, help="0 decodes greedily (%(default)s)")
-    group.add_argument("--batch", type=int, default=50, help="rows decoded together (%(default)s)")
+    group.add_argument("--batch", type=int, default=100, help="rows decoded together (%(default)s)")
     group.add_argument("--device", help="cpu or cuda (cuda where there is one)")
     group.add_argument("--compute-dtype", help="float32, bfloat16 or float16 (what the device multiplies natively)")
 
