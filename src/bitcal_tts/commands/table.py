@@ -1,27 +1,18 @@
-"""Rows to a table in the terminal."""
+"""Rows to tables in the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+Row = dict[str, Any]
 
-def print_rows(rows: Sequence[dict[str, Any]], title: str) -> None:
+
+def print_rows(rows: Sequence[Row], title: str) -> None:
     """The table of a run: one line a method and budget."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for name in ("budget", "method"):
-        table.add_column(name, justify="right" if name == "budget" else "left")
-    for name in ("accuracy % [95 % interval]", "tokens", "saved %", "premature %", "lost %", "rescued %"):
-        table.add_column(name, justify="right")
-    last = None
-    for row in rows:
-        if last is not None and row["budget"] != last:
-            table.add_section()
-        last = row["budget"]
-        table.add_row(
+    names = ("accuracy % [95 % interval]", "tokens", "saved %", "premature %", "lost %", "rescued %")
+    cells = [
+        (
             str(row["budget"]),
             row["method"],
             f"{100 * row['accuracy']:.1f} [{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]",
@@ -31,25 +22,17 @@ def print_rows(rows: Sequence[dict[str, Any]], title: str) -> None:
             f"{100 * row['lost_correct_rate']:.1f}",
             f"{100 * row['rescued_rate']:.1f}",
         )
-    Console(width=110).print(table)
+        for row in rows
+    ]
+    _print(title, ("budget", "method", *names), cells)
 
 
-def print_comparisons(rows: Sequence[dict[str, Any]]) -> None:
+def print_comparisons(rows: Sequence[Row]) -> None:
     """Accuracy differences on the same items, with what the paired tests say of them."""
-    from rich.console import Console
-    from rich.table import Table
-
     if not rows:
         return
-    table = Table(title="Paired differences in accuracy (exact McNemar, Holm-corrected)", title_justify="left")
-    for name in ("budget", "method", "against", "points [95 % interval]", "won : lost", "p", "verdict"):
-        table.add_column(name, justify="left" if name in ("method", "against", "verdict") else "right")
-    last = None
-    for row in rows:
-        if last is not None and row["budget"] != last:
-            table.add_section()
-        last = row["budget"]
-        table.add_row(
+    cells = [
+        (
             str(row["budget"]),
             row["method"],
             row["against"],
@@ -58,4 +41,22 @@ def print_comparisons(rows: Sequence[dict[str, Any]]) -> None:
             f"{row['p_corrected']:.2g}",
             row["verdict"],
         )
+        for row in rows
+    ]
+    names = ("budget", "method", "against", "points [95 % interval]", "won : lost", "p", "verdict")
+    _print("Paired differences in accuracy (exact McNemar, Holm-corrected)", names, cells)
+
+
+def _print(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table whose first column is the budget, with a rule between budgets."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for name in names:
+        table.add_column(name, justify="left" if name in ("method", "against", "verdict") else "right")
+    for i, row in enumerate(rows):
+        if i and row[0] != rows[i - 1][0]:
+            table.add_section()
+        table.add_row(*row)
     Console(width=110).print(table)
