@@ -27,14 +27,18 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         os.close(folder)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically, readable by people."""
-    text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
 
     def write(temporary: Path) -> None:
         temporary.write_text(text, encoding="utf-8")
 
     write_atomically(path, write)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically, readable by people."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 @contextmanager

@@ -27,7 +27,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("item", help="an item's id, or its number")
     options.add_method_options(parser)
     options.add_budgets(parser, None)
-    parser.add_argument("--chunk-size", type=int, help="k: tokens between decisions (as recorded)")
     options.add_json(parser)
 
 
@@ -72,6 +71,8 @@ def explain(trace: Trace, methods: Sequence[Controller], task: Task, recorded_ch
             "answer": outcome.answer,
             "correct": outcome.correct,
             "full_correct": outcome.full_correct,
+            "lost": outcome.lost,
+            "rescued": outcome.rescued,
             "decisions": [
                 {
                     "tokens": d.tokens,

@@ -47,12 +47,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--compute-dtype", help="float32, bfloat16 or float16 (what the device multiplies natively)")
 
 
-def add_method_options(parser: argparse.ArgumentParser) -> None:
-    """Which methods, at which budgets."""
+def add_method_options(parser: argparse.ArgumentParser, chunk_size: int | None = None) -> None:
+    """Which methods, with which parameters; without a chunk size theirs is the recorded one."""
     group = parser.add_argument_group("methods")
     group.add_argument(
         "--methods", type=_names, default=list(METHODS), help=f"comma-separated: {', '.join(METHODS)} (all)"
     )
+    shown = "as recorded" if chunk_size is None else chunk_size
+    group.add_argument("--chunk-size", type=int, default=chunk_size, help=f"k: tokens between decisions ({shown})")
     group.add_argument("--min-tokens", help="the floor: a number, or auto for the mean solution length (by model)")
     group.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="NAME=VALUE",

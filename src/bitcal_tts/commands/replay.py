@@ -28,7 +28,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal replay`."""
     parser.add_argument("traces", type=Path, help="a folder that bitcal record wrote")
     options.add_method_options(parser)
-    parser.add_argument("--chunk-size", type=int, help="k: tokens between decisions (as recorded)")
     options.add_budgets(parser, None)
     parser.add_argument("--out", type=Path, help="where outcomes.parquet and summary.json go (the trace folder)")
     options.add_json(parser)

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bitcal_tts.commands import options
 from bitcal_tts.commands.explain import explain
 from bitcal_tts.commands.replay import task_of_store, title_of
-from bitcal_tts.files import write_atomically
+from bitcal_tts.files import write_text
 from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.parameters import Parameters
 from bitcal_tts.traces.store import TraceError, TraceStore
@@ -27,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, help="a folder that bitcal run wrote, or a trace folder after bitcal replay")
     parser.add_argument("--out", type=Path, help="the page (report.html in the run's folder)")
     parser.add_argument("--items", type=int, default=60, help="problems in the item browser (%(default)s)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -60,11 +61,7 @@ def write_report(folder: Path, out: Path | None = None, n_items: int = 60) -> tu
     )
     path = out or folder / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-
-    def write(temporary: Path) -> None:
-        temporary.write_text(page, encoding="utf-8")
-
-    write_atomically(path, write)
+    write_text(path, page)
     return path, summary
 
 
@@ -95,7 +92,7 @@ def browsed(store: TraceStore, summary: dict[str, Any], n: int) -> list[dict[str
         for budget, group in by_budget.items():
             told = explain(trace, group, task, store.identity["chunk_size"])
             for method in told["methods"]:
-                cells[f"{budget} {method['method']}"] = _cell(method, told["full_correct"])
+                cells[f"{budget} {method['method']}"] = _cell(method)
         found.append({
             "id": trace.item.id,
             "question": trace.item.question,
@@ -110,13 +107,10 @@ def _telling(item: dict[str, Any]) -> bool:
     return not any(cell["lost"] or cell["rescued"] for cell in item["cells"].values())
 
 
-def _cell(told: dict[str, Any], full_correct: bool) -> dict[str, Any]:
-    halted = told["finish"] == "halted"
+def _cell(told: dict[str, Any]) -> dict[str, Any]:
     return {
-        **{key: told[key] for key in ("tokens", "reason", "answer", "correct")},
-        "full": full_correct,
-        "lost": halted and full_correct and not told["correct"],
-        "rescued": halted and told["correct"] and not full_correct,
+        **{key: told[key] for key in ("tokens", "reason", "answer", "correct", "lost", "rescued")},
+        "full": told["full_correct"],
         "decisions": [_decision(d) for d in told["decisions"]],
     }
 

@@ -23,9 +23,8 @@ A config file holds option names and values; options on the command line come be
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal run`."""
     options.add_model_options(parser)
-    options.add_method_options(parser)
+    options.add_method_options(parser, chunk_size=16)
     options.add_budgets(parser, [128, 256, 512])
-    parser.add_argument("--chunk-size", type=int, default=16, help="k: tokens between decisions (%(default)s)")
     parser.add_argument("--config", metavar="FILE", help="options from a YAML file")
     parser.add_argument("--out", type=Path, help="the folder of the run (runs/NAME by model, bits, task and seed)")
     options.add_json(parser)

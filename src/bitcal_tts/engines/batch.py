@@ -50,6 +50,12 @@ def token_signals(logits: Tensor, chosen: Tensor) -> Tensor:
     return torch.stack((entropy, logp.gather(-1, chosen[:, None])[:, 0], top[:, 0] - top[:, 1]), dim=-1)
 
 
+def unit_rows(hidden: Tensor) -> Tensor:
+    """Hidden states scaled to length one, so that a product of two is their cosine."""
+    length: Tensor = hidden.norm(dim=-1, keepdim=True)
+    return hidden / (length + 1e-12)
+
+
 def choose(logits: Tensor, temperature: float, uniform: Tensor | None) -> Tensor:
     """The next tokens: the likeliest, or the inverse of the cumulative distribution at `uniform`."""
     if uniform is None:
@@ -230,7 +236,7 @@ class Batch:
 
     def _compare_hidden(self) -> None:
         """Cosines between this boundary's hidden states and the last one's."""
-        unit = self.hidden / (self.hidden.norm(dim=-1, keepdim=True) + 1e-12)
+        unit = unit_rows(self.hidden)
         self.cosines = (unit * self.unit).sum(-1)
         self.unit = unit
 
@@ -254,18 +260,20 @@ class Batch:
         lengths = [len(row.prompt_ids) for row in rows]
         prefilled, logits, hidden = self.model.prefill([row.prompt_ids for row in rows])
         self.cache.admit(prefilled, lengths)
-        old = bool(self.rows)
-        self.rows += rows
-        self.logits = torch.cat((self.logits, logits)) if old else logits
-        self.hidden = torch.cat((self.hidden, hidden)) if old else hidden
-        none_yet = torch.zeros_like(hidden)
-        self.unit = torch.cat((self.unit, none_yet)) if old else none_yet
         at = torch.tensor(lengths, device=self.device)
-        self.positions = torch.cat((self.positions, at)) if old else at
-        self.prompt_lengths = torch.cat((self.prompt_lengths, at)) if old else at
+        self.logits = self._joined(self.logits, logits)
+        self.hidden = self._joined(self.hidden, hidden)
+        self.unit = self._joined(self.unit, torch.zeros_like(hidden))  # nothing to compare with yet
+        self.positions = self._joined(self.positions, at)
+        self.prompt_lengths = self._joined(self.prompt_lengths, at)
         if self.decoding.temperature > 0:
             draws = torch.from_numpy(np.stack([self._draws(row.request) for row in rows])).to(self.device)
-            self.uniform = torch.cat((self.uniform, draws)) if old else draws
+            self.uniform = self._joined(self.uniform, draws)
+        self.rows += rows
+
+    def _joined(self, there: Tensor, new: Tensor) -> Tensor:
+        """The rows in flight with the new ones below; without any in flight, what is there is stale."""
+        return torch.cat((there, new)) if self.rows else new
 
     def _draws(self, request: Request) -> NDArray[np.float64]:
         rng = np.random.default_rng([self.decoding.seed, request.seed])

@@ -42,10 +42,8 @@ class Checkpoint:
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
-        """Tokens that end a sequence, from the generation config and the tokenizer."""
-        found = self.model.generation_config.eos_token_id
-        ids = set(found) if isinstance(found, list) else {found}
-        return frozenset(i for i in ids | {self.tokenizer.eos_token_id} if i is not None)
+        """Tokens that end a sequence."""
+        return eos_token_ids(self.tokenizer, self.model)
 
     @property
     def max_positions(self) -> int | None:
@@ -97,6 +95,13 @@ class Checkpoint:
             "template_options": dict(sorted(self.template_options.items())),
             "template_sha256": hashlib.sha256((self.tokenizer.chat_template or "").encode()).hexdigest(),
         }
+
+
+def eos_token_ids(tokenizer: Any, model: Any = None) -> frozenset[int]:
+    """Tokens that end a sequence, from the tokenizer and, where there is one, the model's generation config."""
+    configured = model.generation_config.eos_token_id if model is not None else None
+    ids = set(configured) if isinstance(configured, list) else {configured}
+    return frozenset(i for i in ids | {tokenizer.eos_token_id} if i is not None)
 
 
 def load_checkpoint(

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from bitcal_tts.engines.batch import token_signals
+from bitcal_tts.engines import checkpoint
+from bitcal_tts.engines.batch import token_signals, unit_rows
 from bitcal_tts.engines.text import TokenTexts
 from bitcal_tts.halting.controller import Controller, Decision, Step
 
@@ -64,7 +65,7 @@ class BitCal:
     ) -> None:
         self.controller = controller
         self.tokenizer = tokenizer
-        self._eos = _eos_of(tokenizer, model) if eos_token_ids is None else frozenset(eos_token_ids)
+        self._eos = checkpoint.eos_token_ids(tokenizer, model) if eos_token_ids is None else frozenset(eos_token_ids)
         self._hidden: Tensor | None = None
         self._rows: list[_Row] = []
         self._length = -1
@@ -150,8 +151,7 @@ class BitCal:
     def _similarities(self) -> list[float] | None:
         if self._state is None:
             return None
-        state = self._state.float()
-        unit = state / (state.norm(dim=-1, keepdim=True) + 1e-12)
+        unit = unit_rows(self._state.float())
         previous, self._unit = self._unit, unit
         return None if previous is None else (previous * unit).sum(-1).tolist()
 
@@ -188,10 +188,3 @@ class BitCal:
         )
         if decision.halts:
             row.result.decision = decision
-
-
-def _eos_of(tokenizer: Any, model: Any) -> frozenset[int]:
-    found = {tokenizer.eos_token_id}
-    configured = model.generation_config.eos_token_id if model is not None else None
-    found |= set(configured) if isinstance(configured, list) else {configured}
-    return frozenset(i for i in found if i is not None)

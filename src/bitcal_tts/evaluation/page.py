@@ -11,8 +11,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.evaluation.comparison import LEVEL
-
 Row = dict[str, Any]
 _CAPTIONS = {
     "accuracy_and_tokens": "Accuracy with intervals beside average tokens, at the largest budget.",
@@ -67,11 +65,10 @@ def _headline(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
         )
         if test is None:
             continue
-        how = "not resolved" if test["p_corrected"] >= LEVEL else test["verdict"]
         sentences.append(
             f"<p>At a budget of {largest}, <b>{html.escape(method)}</b> uses {_pc(row['savings'])} % fewer tokens than "
             f"decoding to the end; accuracy is {_pc(row['accuracy'])} % against {_pc(at['fixed']['accuracy'])} % "
-            f"({how}, p = {test['p_corrected']:.2g}, N = {row['n']}).</p>"
+            f"({test['verdict']}, p = {test['p_corrected']:.2g}, N = {row['n']}).</p>"
         )
     return "\n".join(sentences)
 

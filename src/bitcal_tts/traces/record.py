@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.engines.base import Decoding, Engine, Request
+from bitcal_tts.engines.base import Completion, Decoding, Engine, Request
 from bitcal_tts.files import locked
 from bitcal_tts.tasks.base import Item, Task
 from bitcal_tts.traces.energy import EnergyMeter
@@ -90,7 +90,8 @@ def record(
     except FileExistsError:
         raise TraceError(f"{folder} is a file: choose another --out") from None
     with locked(folder):
-        store = TraceStore.create(folder, identity, environment())
+        here = environment()
+        store = TraceStore.create(folder, identity, here)
         there = set(store.blocks())
         for block, indices in enumerate(blocks):
             if block in there:
@@ -100,45 +101,36 @@ def record(
                 if progress:
                     progress(len(traces), sum(map(len, traces)))
                 continue
-            _record_block(
-                store, block, indices, items, engine, task, decoding, budget, batch_size, chunk_size, progress
-            )
+            done, measured = _decode_block(indices, items, engine, task, store.identity, progress)
+            store.write(block, done, {"block": block, **measured, "environment": here}, keep_hidden=keep_hidden)
     return store
 
 
-def _record_block(
-    store: TraceStore,
-    block: int,
+def _decode_block(
     indices: list[int],
     items: list[Item],
     engine: Engine,
     task: Task,
-    decoding: Decoding,
-    budget: int,
-    batch_size: int,
-    chunk_size: int,
+    identity: dict[str, Any],
     progress: Callable[[int, int], None] | None,
-) -> None:
-    keep_hidden = bool(store.identity["keep_hidden"])
-    requests = [Request(str(i), task.prompt(items[i]), budget, seed=i) for i in indices]
+) -> tuple[list[tuple[int, Item, Completion]], dict[str, Any]]:
+    """Decode a block as the manifest says; the completions, and what they took."""
+    requests = [Request(str(i), task.prompt(items[i]), identity["budget"], seed=i) for i in indices]
+    options = {key: identity[key] for key in ("batch_size", "chunk_size", "keep_hidden")}
     meter, began = EnergyMeter(), time.perf_counter()
     done = []
-    for completion in engine.decode(
-        requests, decoding, batch_size=batch_size, chunk_size=chunk_size, keep_hidden=keep_hidden
-    ):
+    for completion in engine.decode(requests, Decoding(**identity["decoding"]), **options):
         index = int(completion.id)
         done.append((index, items[index], completion))
         if progress:
             progress(1, len(completion.token_ids))
-    meta = {
-        "block": block,
+    measured = {
         "items": len(done),
         "tokens": sum(len(c.token_ids) for _, _, c in done),
         "seconds": round(time.perf_counter() - began, 3),
         "joules": meter.joules(),
-        "environment": environment(),
     }
-    store.write(block, done, meta, keep_hidden=keep_hidden)
+    return done, measured
 
 
 def _blocks(items: list[Item], size: int) -> list[list[int]]:
