@@ -87,9 +87,12 @@ def test_hostile_text_stays_text(run_folder: Path, browser: Any, tmp_path: Path)
             "rescued": False, "decisions": []}  # fmt: skip
     cells = {f"{row['budget']} {row['method']}": cell for row in summary["rows"]}
     item = {"id": attack, "question": attack, "gold": attack, "tokens": [[attack, 0.1]], "cells": cells}
+    methods = sorted({row["method"] for row in summary["rows"]})
+    budgets = sorted({row["budget"] for row in summary["rows"]})
+    run = {"name": attack, "budgets": budgets, "methods": methods, "items": [item]}
     text = render_page(
         title=attack, subtitle=attack, rows=summary["rows"], comparisons=summary["comparisons"], figures=[],
-        items=[item], manifest={"x": attack},
+        runs=[run], manifest={"x": attack},
     )  # fmt: skip
     (tmp_path / "hostile.html").write_text(text)
     page = browser.new_page()

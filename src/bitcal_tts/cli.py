@@ -19,6 +19,7 @@ COMMANDS = {
     "record": "model x task -> a trace folder (resumable)",
     "replay": "trace folder x methods x budgets -> outcomes",
     "report": "a run -> figures and one HTML page",
+    "signals": "how far the confidence can be trusted, and what the precision does to the signals",
     "explain": "one item: its trace, signals, decisions, and what each method would have done",
     "import": "released per-item records -> outcomes",
     "doctor": "what this machine can run, and how to install the rest",

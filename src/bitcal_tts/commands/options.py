@@ -110,22 +110,31 @@ def style_of(args: argparse.Namespace) -> str | None:
 
 def engine_of(args: argparse.Namespace) -> Any:
     """The engine the options name."""
+    options = {} if args.style is None else {"enable_thinking": args.style == "thinking"}
+    return engine_for(
+        args.model, args.bits, template_options=options, device=args.device, compute_dtype=args.compute_dtype
+    )
+
+
+def engine_for(
+    model: str, bits: float, *, template_options: dict[str, Any], device: str | None, compute_dtype: str | None
+) -> Any:
+    """A model by name, folder or hub id at a precision."""
     from bitcal_tts.engines.checkpoint import load_checkpoint
     from bitcal_tts.engines.transformers import TransformersEngine
 
     _quiet_transformers()
-    options = {} if args.style is None else {"enable_thinking": args.style == "thinking"}
     try:
         checkpoint = load_checkpoint(
-            models.resolve(args.model),
-            bits=args.bits,
-            device=args.device,
-            compute_dtype=args.compute_dtype,
-            template_options=options,
-            name=args.model,
+            models.resolve(model),
+            bits=bits,
+            device=device,
+            compute_dtype=compute_dtype,
+            template_options=template_options,
+            name=model,
         )
     except EngineError as error:
-        if "/" in args.model or args.model in models.available():
+        if "/" in model or model in models.available():
             raise
         raise EngineError(f"{error}; models in the box: {', '.join(models.available())}") from error
     return TransformersEngine(checkpoint)

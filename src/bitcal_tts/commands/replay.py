@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Replay, print the table, and write the outcomes."""
-    store = TraceStore.open(args.traces)
+    store = open_complete(args.traces)
     summary = replay_store(args, store, args.budgets or [store.identity["budget"]], args.out or args.traces)
     if args.json:
         print(json.dumps({"schema": 1, **summary}))
@@ -52,11 +52,6 @@ def show(identity: dict[str, Any], summary: dict[str, Any]) -> None:
 def replay_store(args: argparse.Namespace, store: TraceStore, budgets: Sequence[int], out: Path) -> dict[str, Any]:
     """Every method at every budget on a store: rows and paired tests. They and the outcomes are written to `out`."""
     identity = store.identity
-    if not store.complete:
-        raise TraceError(
-            f"{store.folder} is not complete: {len(store.blocks())} of {identity['blocks']} blocks; "
-            "run the same bitcal record again to finish it"
-        )
     task = task_of_store(identity)
     traces = store.read()
     methods = options.methods_of(args, identity, budgets, traces)
@@ -73,6 +68,17 @@ def replay_store(args: argparse.Namespace, store: TraceStore, budgets: Sequence[
     parameters = [asdict(method.parameters) for method in methods]
     write_json(out / "summary.json", {"schema": 1, **summary, "parameters": parameters, "manifest": store.manifest})
     return summary
+
+
+def open_complete(folder: Path) -> TraceStore:
+    """A store that was recorded to its end."""
+    store = TraceStore.open(folder)
+    if not store.complete:
+        raise TraceError(
+            f"{folder} is not complete: {len(store.blocks())} of {store.identity['blocks']} blocks; "
+            "run the same bitcal record again to finish it"
+        )
+    return store
 
 
 def task_of_store(identity: dict[str, Any]) -> Task:

@@ -1,4 +1,4 @@
-"""bitcal report: a run -> figures and one self-contained HTML page."""
+"""bitcal report: runs -> tables, figures and one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bitcal_tts.commands import options
 from bitcal_tts.commands.explain import explain
 from bitcal_tts.commands.replay import task_of_store, title_of
+from bitcal_tts.evaluation.comparison import corrected
+from bitcal_tts.evaluation.tables import name_of, paper_tables
 from bitcal_tts.files import write_text
 from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.parameters import Parameters
@@ -18,51 +20,92 @@ from bitcal_tts.traces.store import TraceError, TraceStore
 
 EXAMPLE = """example:
   bitcal report runs/tiny-15m-4bit-gsm_symbolic-instruct-t0-s0-n200
-  bitcal report runs/mine --items 200 --out mine.html
+  bitcal report runs/at-16-bits runs/at-4-bits runs/at-2-bits --out compared
+  bitcal import results/raw/exp_Qwen_Qwen2.5-7B-Instruct_1775428350.jsonl --out paper && bitcal report paper
 
-The page opens from disk, with no network."""
+The page opens from disk, with no network. Beside it: tables.md in the paper's layout, and the figures."""
+
+
+class Run(NamedTuple):
+    """A folder with a summary; `store` is None where there are no traces, as with imported records."""
+
+    folder: Path
+    summary: dict[str, Any]
+    store: TraceStore | None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal report`."""
-    parser.add_argument("run", type=Path, help="a folder that bitcal run wrote, or a trace folder after bitcal replay")
-    parser.add_argument("--out", type=Path, help="the page (report.html in the run's folder)")
-    parser.add_argument("--items", type=int, default=60, help="problems in the item browser (%(default)s)")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folders that run, replay or import wrote")
+    parser.add_argument("--out", type=Path, help="a folder for the page, the tables and the figures (the first run's)")
+    parser.add_argument("--items", type=int, default=60, help="problems a run in the item browser (%(default)s)")
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Write the page and say where it is."""
-    page, summary = write_report(args.run, args.out, args.items)
+    page, summary = write_report(args.runs, args.out, args.items)
     if args.json:
-        shown = {key: summary[key] for key in ("rows", "comparisons")}
-        print(json.dumps({"schema": 1, **shown, "page": str(page)}))
+        print(json.dumps({"schema": 1, **summary, "page": str(page)}))
     else:
         print(f"report: {page}")
 
 
-def write_report(folder: Path, out: Path | None = None, n_items: int = 60) -> tuple[Path, dict[str, Any]]:
-    """Figures and page of a run's folder; the page's path and the run's summary."""
+def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int = 60) -> tuple[Path, dict[str, Any]]:
+    """Tables, figures and page of one run or several; the page's path, and all rows and tests."""
     from bitcal_tts.evaluation.figures import draw_all
     from bitcal_tts.evaluation.page import render_page
 
-    summary = read_summary(folder)
-    store = TraceStore.open(folder / "traces" if (folder / "traces").is_dir() else folder)
-    rows = summary["rows"]
-    figures = draw_all(rows, folder / "figures")
+    runs = [_open(folder) for folder in folders]
+    rows = [row for run in runs for row in run.summary["rows"]]
+    # Several runs are one table: the correction is made over all of its tests.
+    tests = corrected([{"run": _title(run), **test} for run in runs for test in run.summary["comparisons"]])
+    out = out or folders[0]
+    figures = draw_all(rows, out / "figures")
+    write_text(out / "tables.md", paper_tables(rows))
+    single = len(runs) == 1
     page = render_page(
-        title=f"{rows[0]['model']} at {rows[0]['bits']:g} bits",
-        subtitle=title_of(store.identity, rows),
+        title=_title(runs[0]) if single else f"{len(runs)} runs",
+        subtitle=_subtitle(runs[0]) if single else "; ".join(map(_title, runs)),
         rows=rows,
-        comparisons=summary["comparisons"],
+        comparisons=tests,
         figures=figures,
-        items=browsed(store, summary, n_items),
-        manifest=store.manifest,
+        runs=[_browsed(run, n_items) for run in runs if run.store is not None],
+        manifest={str(run.folder): run.store.manifest if run.store else run.summary.get("source") for run in runs},
     )
-    path = out or folder / "report.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = out / "report.html"
     write_text(path, page)
-    return path, summary
+    return path, {"rows": rows, "comparisons": tests}
+
+
+def _open(folder: Path) -> Run:
+    summary = read_summary(folder)
+    traces = folder / "traces" if (folder / "traces").is_dir() else folder
+    there = (traces / "manifest.json").exists()
+    if not there and "manifest" in summary:
+        raise TraceError(f"{folder} has no traces, neither in {folder / 'traces'} nor beside the summary")
+    return Run(folder, summary, TraceStore.open(traces) if there else None)
+
+
+def _title(run: Run) -> str:
+    return name_of(run.summary["rows"][0])
+
+
+def _subtitle(run: Run) -> str:
+    if run.store is None:
+        return f"released records, {run.summary.get('source')}"
+    return title_of(run.store.identity, run.summary["rows"])
+
+
+def _browsed(run: Run, n_items: int) -> dict[str, Any]:
+    assert run.store is not None
+    rows = run.summary["rows"]
+    return {
+        "name": _title(run),
+        "budgets": sorted({row["budget"] for row in rows}),
+        "methods": list(dict.fromkeys(row["method"] for row in rows)),
+        "items": browsed(run.store, run.summary, n_items),
+    }
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -71,10 +114,14 @@ def read_summary(folder: Path) -> dict[str, Any]:
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise TraceError(f"{folder} has no summary.json: run bitcal run or bitcal replay first") from None
+        raise TraceError(f"{folder} has no summary.json: bitcal run, replay and import write one") from None
     except ValueError as error:
         raise TraceError(f"{path} is not JSON: {error}") from None
-    if not isinstance(summary, dict) or not {"rows", "comparisons", "parameters"} <= summary.keys():
+    if (
+        not isinstance(summary, dict)
+        or not {"rows", "comparisons", "parameters"} <= summary.keys()
+        or not summary["rows"]
+    ):
         raise TraceError(f"{path} is not the summary of a run")
     return summary
 

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     )
     print(f"traces, outcomes and summary are in {folder}")
     if importlib.util.find_spec("matplotlib"):
-        print(f"report: {write_report(folder)[0]}")
+        print(f"report: {write_report([folder])[0]}")
     else:
         print("for the report with figures: pip install 'bitcal-tts[report]'")
 

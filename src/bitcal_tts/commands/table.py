@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 Row = dict[str, Any]
+_WORDS = ("model", "method", "against", "verdict", "signal", "boundaries", "rule")
 
 
 def print_rows(rows: Sequence[Row], title: str) -> None:
@@ -24,7 +25,7 @@ def print_rows(rows: Sequence[Row], title: str) -> None:
         )
         for row in rows
     ]
-    _print(title, ("budget", "method", *names), cells)
+    print_table(title, ("budget", "method", *names), cells)
 
 
 def print_comparisons(rows: Sequence[Row]) -> None:
@@ -44,17 +45,17 @@ def print_comparisons(rows: Sequence[Row]) -> None:
         for row in rows
     ]
     names = ("budget", "method", "against", "points [95 % interval]", "won : lost", "p", "verdict")
-    _print("Paired differences in accuracy (exact McNemar, Holm-corrected)", names, cells)
+    print_table("Paired differences in accuracy (exact McNemar, Holm-corrected)", names, cells)
 
 
-def _print(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table whose first column is the budget, with a rule between budgets."""
+def print_table(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table in the terminal, with a rule wherever the first column changes."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold")
     for name in names:
-        table.add_column(name, justify="left" if name in ("method", "against", "verdict") else "right")
+        table.add_column(name, justify="left" if name in _WORDS else "right")
     for i, row in enumerate(rows):
         if i and row[0] != rows[i - 1][0]:
             table.add_section()

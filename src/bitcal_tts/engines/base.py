@@ -74,6 +74,20 @@ class Completion:
         return "".join(self.token_texts)
 
 
+@dataclass(frozen=True)
+class Score:
+    """Signals of a given text, token by token, as `Completion` has them of a decoded one.
+
+    `agrees` says of each token whether it is the one this model would have chosen greedily.
+    """
+
+    entropies: NDArray[np.float32]
+    logprobs: NDArray[np.float32]
+    margins: NDArray[np.float32]
+    agrees: NDArray[np.bool_]
+    hidden_similarities: NDArray[np.float32]
+
+
 class Engine(Protocol):
     """An adapter around one inference engine."""
 

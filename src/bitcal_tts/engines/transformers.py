@@ -13,12 +13,13 @@ import torch
 from transformers import DynamicCache
 
 from bitcal_tts.engines.attention import use_row_attention
-from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
-from bitcal_tts.engines.batch import Batch
+from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request, Score
+from bitcal_tts.engines.batch import Batch, token_signals, unit_rows
 from bitcal_tts.engines.checkpoint import Checkpoint
 from bitcal_tts.engines.rows import RowCache
 
 Tensor = torch.Tensor
+_SCORED_LOGITS = 2**27  # at once: half a gigabyte of float32
 
 
 class TransformersEngine:
@@ -71,12 +72,38 @@ class TransformersEngine:
             return
         yield from Batch(self, requests, decoding, batch_size, chunk_size, keep_hidden).run()
 
+    @torch.inference_mode()
+    def score(
+        self, texts: Sequence[tuple[str, Sequence[int]]], *, chunk_size: int = 16, batch_size: int = 32
+    ) -> Iterator[Score]:
+        """Signals of given responses, (prompt, token ids) each, in order: teacher forcing.
+
+        The text is the same whatever this model would have written, so that two precisions differ in nothing else.
+        """
+        vocabulary = self._model.config.vocab_size
+        longest = max((len(ids) for _, ids in texts), default=1)
+        rows = max(1, min(batch_size, _SCORED_LOGITS // (vocabulary * (longest + 1))))
+        for start in range(0, len(texts), rows):
+            part = texts[start : start + rows]
+            encoded = [(self.encode(prompt), list(ids)) for prompt, ids in part]
+            keep = max(len(ids) for _, ids in encoded) + 1
+            out = self._run([prompt + ids for prompt, ids in encoded], keep, use_cache=False)
+            assert self._hidden is not None
+            for logits, hidden, (_, ids) in zip(out.logits, self._hidden, encoded, strict=True):
+                yield _score(logits[keep - 1 - len(ids) : -1], hidden[-1 - len(ids) : -1], ids, chunk_size)
+
     def encode(self, prompt: str) -> list[int]:
         """Token ids of a prompt, through the chat template."""
         return self.checkpoint.encode(prompt)
 
     def prefill(self, prompts: list[list[int]]) -> tuple[Any, Tensor, Tensor]:
         """Run left-padded prompts: their cache, and the logits and hidden states at their ends."""
+        # Made without the config, the cache keeps the whole prompt for layers with a sliding window too.
+        out = self._run(prompts, 1, past_key_values=DynamicCache(), use_cache=True)
+        return out.past_key_values, out.logits[:, -1], self._last_hidden()
+
+    def _run(self, prompts: list[list[int]], keep: int, **options: Any) -> Any:
+        """The model on left-padded prompts, with the logits of their last `keep` positions."""
         width = max(map(len, prompts))
         ids = torch.zeros(len(prompts), width, dtype=torch.long)
         mask = torch.zeros_like(ids)
@@ -84,16 +111,13 @@ class TransformersEngine:
             ids[row, width - len(prompt) :] = torch.tensor(prompt)
             mask[row, width - len(prompt) :] = 1
         positions = (mask.cumsum(-1) - 1).clamp_min(0)
-        out = self._model(
+        return self._model(
             input_ids=ids.to(self.device),
             attention_mask=mask.to(self.device),
             position_ids=positions.to(self.device),
-            # Made without the config, it keeps the whole prompt for layers with a sliding window too.
-            past_key_values=DynamicCache(),
-            use_cache=True,
-            logits_to_keep=1,
+            logits_to_keep=keep,
+            **options,
         )
-        return out.past_key_values, out.logits[:, -1], self._last_hidden()
 
     def forward(self, tokens: Tensor, positions: Tensor, cache: RowCache) -> tuple[Tensor, Tensor]:
         """One token for every row: logits and hidden states."""
@@ -127,6 +151,20 @@ class TransformersEngine:
     def _last_hidden(self) -> Tensor:
         assert self._hidden is not None
         return self._hidden[:, -1].float()
+
+
+def _score(logits: Tensor, hidden: Tensor, ids: list[int], chunk_size: int) -> Score:
+    """Signals of one response from the logits and hidden states that precede its tokens."""
+    chosen = torch.tensor(ids, dtype=torch.long, device=logits.device)
+    entropies, logprobs, margins = token_signals(logits, chosen).cpu().numpy().T
+    unit = unit_rows(hidden.float())[chunk_size - 1 :: chunk_size]
+    return Score(
+        entropies=entropies,
+        logprobs=logprobs,
+        margins=margins,
+        agrees=(logits.argmax(-1) == chosen).cpu().numpy(),
+        hidden_similarities=(unit[1:] * unit[:-1]).sum(-1).cpu().numpy(),
+    )
 
 
 def _check(requests: Sequence[Request], batch_size: int, chunk_size: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -13,18 +13,30 @@ from bitcal_tts.traces.replay import Outcome
 LEVEL = 0.05
 
 
-def compare(found: Sequence[Outcome]) -> list[dict[str, Any]]:
+def compare(found: Sequence[Outcome], against: Collection[str] | None = None) -> list[dict[str, Any]]:
     """Every pair of methods at every budget: difference, discordant items, corrected p-value, verdict.
 
     The verdict is `better` or `worse` only where the test says so after Holm's correction over all rows.
+
+    Args:
+        found: Outcomes of the methods on the same items.
+        against: Only pairs with one of these methods (all pairs).
     """
-    cells: dict[tuple[int, str], dict[str, bool]] = {}
+    cells: dict[int, dict[str, dict[str, bool]]] = {}
     for outcome in found:
-        cells.setdefault((outcome.budget, outcome.method), {})[outcome.item] = outcome.correct
+        cells.setdefault(outcome.budget, {}).setdefault(outcome.method, {})[outcome.item] = outcome.correct
     rows = []
-    for (budget, base), (other_budget, method) in combinations(cells, 2):
-        if budget == other_budget:
-            rows.append(_pair(budget, method, base, cells[budget, method], cells[budget, base]))
+    for budget, methods in cells.items():
+        # What the others are compared with comes first.
+        order = sorted(methods, key=lambda name: (name not in (against or ()), name != "fixed"))
+        for base, method in combinations(order, 2):
+            if against is None or base in against:
+                rows.append(_pair(budget, method, base, methods[method], methods[base]))
+    return corrected(rows)
+
+
+def corrected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same rows with p-values and verdicts corrected over all of them."""
     for row, p in zip(rows, holm([row["p_value"] for row in rows]), strict=True):
         row["p_corrected"] = p
         row["verdict"] = "not resolved" if p >= LEVEL else ("better" if row["difference"] > 0 else "worse")

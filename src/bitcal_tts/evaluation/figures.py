@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,12 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+from bitcal_tts.evaluation.tables import name_of
 from bitcal_tts.files import write_atomically
 
 Row = dict[str, Any]
+_Group = tuple[str, float, str | None, float | None]
+_WIDE = 5  # groups side by side
 _Label = tuple[str, tuple[float, float]]
 # Told apart by lightness, hatch and marker, not by colour alone (Okabe-Ito).
 _STYLES = (
@@ -39,30 +42,40 @@ _SETTINGS = {
 
 def draw_all(rows: Sequence[Row], folder: Path) -> list[Path]:
     """All figures, as PDF and PNG; returns the PNG files."""
-    folder.mkdir(parents=True, exist_ok=True)
     drawings = {
         "accuracy_and_tokens": accuracy_and_tokens,
         "premature_stops": premature_stops,
         "pareto": pareto,
         "budget_sweep": budget_sweep,
     }
-    written = []
-    with plt.rc_context(_SETTINGS):
-        for name, draw in drawings.items():
-            figure = draw(rows)
-            for suffix in ("pdf", "png"):
-                path = folder / f"{name}.{suffix}"
-                write_atomically(path, lambda temporary, f=figure, s=suffix: _save(f, temporary, s))  # type: ignore[misc]
-            written.append(path)
-            plt.close(figure)
+    return [draw_to(folder / name, lambda d=draw: d(rows)) for name, draw in drawings.items()]  # type: ignore[misc]
+
+
+def draw_signals(result: dict[str, Any], folder: Path) -> list[Path]:
+    """The figures of `bitcal signals`: reliability diagrams, and the signal card where texts were rescored."""
+    written = [draw_to(folder / "reliability", lambda: reliability_diagram(result["recorded"]))]
+    if result["rescored"]:
+        written.append(draw_to(folder / "signal_card", lambda: signal_card(result["rescored"])))
     return written
+
+
+def draw_to(path: Path, draw: Callable[[], Any]) -> Path:
+    """Save what `draw` draws as PDF and PNG beside each other; returns the PNG file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with plt.rc_context(_SETTINGS):
+        figure = draw()
+        for suffix in ("pdf", "png"):
+            target = path.with_name(f"{path.name}.{suffix}")
+            write_atomically(target, lambda temporary, s=suffix: _save(figure, temporary, s))  # type: ignore[misc]
+        plt.close(figure)
+    return target
 
 
 def accuracy_and_tokens(rows: Sequence[Row]) -> Any:
     """Accuracy with Wilson intervals beside average tokens, at the largest budget, a group a model and precision."""
     shown = _at_largest_budget(rows)
     groups, methods = _groups(shown), _methods(shown)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.8))
+    figure, (left, right) = _pair(len(groups), 2.8)
     for i, method in enumerate(methods):
         cells = [_cell(shown, group, method) for group in groups]
         at = [g + _offset(i, len(methods)) for g in range(len(groups))]
@@ -77,7 +90,7 @@ def accuracy_and_tokens(rows: Sequence[Row]) -> Any:
     left.set_ylim(0, 105)
     right.set_ylabel("tokens a problem")
     for axes in (left, right):
-        axes.set_xticks(range(len(groups)), [_label(g) for g in groups])
+        axes.set_xticks(range(len(groups)), _labels(groups))
     _legend(figure, left)
     return figure
 
@@ -86,7 +99,7 @@ def premature_stops(rows: Sequence[Row]) -> Any:
     """Share of problems halted early and wrong, and of those that the full decode gets right."""
     shown = _at_largest_budget(rows)
     groups, methods = _groups(shown), _methods(shown)
-    figure, panels = plt.subplots(1, 2, figsize=(7.2, 2.6), sharey=True)
+    figure, panels = _pair(len(groups), 2.6, sharey=True)
     for axes, key, title in zip(
         panels,
         ("premature_stop_rate", "lost_correct_rate"),
@@ -97,8 +110,9 @@ def premature_stops(rows: Sequence[Row]) -> Any:
             values = [100 * _cell(shown, group, method)[key] for group in groups]
             at = [g + _offset(i, len(methods)) for g in range(len(groups))]
             bars = axes.bar(at, values, **_bar(i, len(methods), method))
-            axes.bar_label(bars, fmt="%.1f", fontsize=7, padding=1)
-        axes.set_xticks(range(len(groups)), [_label(g) for g in groups])
+            crowded = len(groups) > _WIDE
+            axes.bar_label(bars, fmt="%.1f", fontsize=6 if crowded else 7, padding=1, rotation=90 if crowded else 0)
+        axes.set_xticks(range(len(groups)), _labels(groups))
         axes.set_title(title, fontsize=9)
         axes.margins(y=0.15)
     panels[0].set_ylabel("problems, %")
@@ -111,17 +125,18 @@ def pareto(rows: Sequence[Row]) -> Any:
     groups, methods = _groups(rows), _methods(rows)
     figure, panels = _panels(len(groups))
     look = {"textcoords": "offset points", "fontsize": 6.5, "ha": "center"}
-    for axes, group in zip(panels, groups, strict=False):
+    for axes, group, label in zip(panels, groups, _labels(groups), strict=False):
         for i, method in enumerate(methods):
             cells = _over_budgets(rows, group, method)
             x, y = [c["avg_tokens"] for c in cells], [100 * c["accuracy"] for c in cells]
             axes.plot(x, y, label=method, **_line(i))
-            for label, point in _joined_labels(cells, x, y):
-                axes.annotate(label, point, (0, 6 if i % 2 == 0 else -13), **look)
-        axes.set_title(_label(group), fontsize=9)
+            for budgets, point in _joined_labels(cells, x, y):
+                axes.annotate(budgets, point, (0, 6 if i % 2 == 0 else -13), **look)
+        axes.set_title(label, fontsize=9)
         axes.set_xlabel("tokens a problem")
         axes.margins(0.15)
-    panels[0].set_ylabel("accuracy, %")
+    for axes in panels[:: min(len(groups), _WIDE)]:
+        axes.set_ylabel("accuracy, %")
     _legend(figure, panels[0])
     return figure
 
@@ -147,8 +162,48 @@ def budget_sweep(rows: Sequence[Row]) -> Any:
         axes.minorticks_off()
         axes.set_xlabel("budget, tokens")
         axes.set_ylabel(name)
-    figure.suptitle(_label(group).replace("\n", ", "), fontsize=9)
+    figure.suptitle(name_of(rows[0]), fontsize=9)
     _legend(figure, left)
+    return figure
+
+
+def reliability_diagram(recorded: Sequence[Row]) -> Any:
+    """Share of right answers against confidence, over all boundaries past the floor and over those with an answer."""
+    figure, panels = plt.subplots(1, 2, figsize=(7.2, 3.6), sharey=True)
+    keys = ("all_boundaries", "answered")
+    for axes, key, title in zip(panels, keys, ("all boundaries", "boundaries with an answer"), strict=True):
+        axes.plot([0, 1], [0, 1], color="#999999", linewidth=0.8)
+        for i, row in enumerate(recorded):
+            if row[key] is None:
+                continue
+            bins = [b for b in row[key]["bins"] if b["n"] >= 20]
+            x, y = [b["mean_score"] for b in bins], [100 * b["share_right"] for b in bins]
+            area = row[key]["auroc"]
+            label = f"{row['bits']:g} bits" + ("" if area is None else f", AUROC {area:.2f}")
+            axes.plot(x, [v / 100 for v in y], label=label, **_line(i))
+        axes.set(title=title, xlabel="confidence", xlim=(0, 1), ylim=(-0.02, 1.02))
+        axes.legend(frameon=False, fontsize=7, loc="upper left")
+    panels[0].set_ylabel("share right")
+    return figure
+
+
+def signal_card(card: Sequence[Row]) -> Any:
+    """Shift of every signal from the first precision on the same text, with 95 % intervals."""
+    titles = {"entropies": "entropy, nats", "logprobs": "log-probability of the text", "margins": "top-2 margin",
+              "hidden_similarities": "hidden-state cosine"}  # fmt: skip
+    names = [name for name in titles if name in card[0]["signals"]]
+    figure, panels = plt.subplots(1, len(names), figsize=(1.9 * len(names), 2.6))
+    at = list(range(len(card)))
+    for axes, name in zip(panels, names, strict=True):
+        told = [row["signals"][name] for row in card]
+        errors = [[t["shift"] - t["shift_low"] for t in told], [t["shift_high"] - t["shift"] for t in told]]
+        axes.axhline(0, color="#999999", linewidth=0.8)
+        axes.errorbar(at, [t["shift"] for t in told], yerr=errors, capsize=3, **_line(0))
+        axes.set_xticks(at, [f"{row['bits']:g}" for row in card])
+        axes.set_title(titles[name], fontsize=8)
+        axes.set_xlabel("bits")
+        axes.margins(0.1)
+    panels[0].set_ylabel(f"shift from {card[0]['bits']:g} bits")
     return figure
 
 
@@ -180,25 +235,45 @@ def _at_largest_budget(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["budget"] == largest]
 
 
-def _groups(rows: Sequence[Row]) -> list[tuple[str, float]]:
-    return list(dict.fromkeys((row["model"], row["bits"]) for row in rows))
+def _group(row: Row) -> _Group:
+    return (row["model"], row["bits"], row.get("style"), row.get("temperature"))
+
+
+def _groups(rows: Sequence[Row]) -> list[_Group]:
+    return list(dict.fromkeys(map(_group, rows)))
 
 
 def _methods(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row["method"] for row in rows))
 
 
-def _cell(rows: Sequence[Row], group: tuple[str, float], method: str) -> Row:
-    return next(r for r in rows if (r["model"], r["bits"]) == group and r["method"] == method)
+def _cell(rows: Sequence[Row], group: _Group, method: str) -> Row:
+    return next(r for r in rows if _group(r) == group and r["method"] == method)
 
 
-def _over_budgets(rows: Sequence[Row], group: tuple[str, float], method: str) -> list[Row]:
-    cells = [r for r in rows if (r["model"], r["bits"]) == group and r["method"] == method]
+def _over_budgets(rows: Sequence[Row], group: _Group, method: str) -> list[Row]:
+    cells = [r for r in rows if _group(r) == group and r["method"] == method]
     return sorted(cells, key=lambda r: r["budget"])
 
 
-def _label(group: tuple[str, float]) -> str:
-    return f"{group[0].rpartition('/')[2]}\n{group[1]:g} bits"
+def _labels(groups: Sequence[_Group]) -> list[str]:
+    """What tells the groups apart: model and bits, style and temperature where they differ."""
+    several_styles = len({style for _, _, style, _ in groups}) > 1
+    several_temperatures = len({temperature for *_, temperature in groups}) > 1
+    labels = []
+    for model, bits, style, temperature in groups:
+        lines = [model.rpartition("/")[2], f"{bits:g} bits"]
+        lines += [str(style)] if several_styles else []
+        lines += [f"T={temperature:g}"] if several_temperatures and temperature is not None else []
+        labels.append("\n".join(lines))
+    return labels
+
+
+def _pair(groups: int, height: float, **options: Any) -> tuple[Any, Any]:
+    """Two panels of bars: side by side, or one above the other where there are many groups."""
+    shape, size = ((1, 2), (7.2, height)) if groups <= _WIDE else ((2, 1), (max(7.2, 0.75 * groups), 1.9 * height))
+    figure, panels = plt.subplots(*shape, figsize=size, **options)
+    return figure, panels
 
 
 def _offset(i: int, count: int) -> float:
@@ -217,5 +292,12 @@ def _line(i: int) -> dict[str, Any]:
 
 
 def _panels(count: int) -> tuple[Any, list[Any]]:
-    figure, grid = plt.subplots(1, count, figsize=(max(4.6, 2.6 * count), 3.2), sharey=True, squeeze=False)
-    return figure, list(grid[0])
+    """A panel each, in rows of five."""
+    columns = min(count, _WIDE)
+    height = -(-count // columns)
+    size = (max(4.6, 2.6 * columns), 3.2 if height == 1 else 2.5 * height)
+    figure, grid = plt.subplots(height, columns, figsize=size, sharey=True, squeeze=False)
+    panels = list(grid.flat)
+    for unused in panels[count:]:
+        unused.set_visible(False)
+    return figure, panels[:count]

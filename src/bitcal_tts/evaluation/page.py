@@ -11,6 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from bitcal_tts.evaluation.tables import name_of, split
+
 Row = dict[str, Any]
 _CAPTIONS = {
     "accuracy_and_tokens": "Accuracy with intervals beside average tokens, at the largest budget.",
@@ -27,16 +29,14 @@ def render_page(
     rows: Sequence[Row],
     comparisons: Sequence[Row],
     figures: Sequence[Path],
-    items: Sequence[Row],
+    runs: Sequence[dict[str, Any]],
     manifest: dict[str, Any],
 ) -> str:
-    """The page as text. Everything from outside is escaped; nothing is loaded from anywhere."""
+    """The page as text. Everything from outside is escaped; nothing is loaded from anywhere.
+
+    `runs` are what the item browser shows: name, budgets, methods and items each; without any it is left out.
+    """
     template = files("bitcal_tts.evaluation").joinpath("page.html").read_text(encoding="utf-8")
-    data = {
-        "budgets": sorted({row["budget"] for row in rows}),
-        "methods": list(dict.fromkeys(row["method"] for row in rows)),
-        "items": list(items),
-    }
     parts = {
         "TITLE": html.escape(title),
         "SUBTITLE": html.escape(subtitle),
@@ -46,30 +46,31 @@ def render_page(
         "FIGURES": "\n".join(map(_figure, figures)),
         "MANIFEST": html.escape(json.dumps(manifest, indent=1, ensure_ascii=False)),
         # Inside a script element only a closing tag could end the data early.
-        "DATA": json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
+        "DATA": json.dumps({"runs": list(runs)}, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
     }
     # One pass over the template: what is put in is not looked at again.
     return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], template)
 
 
 def _headline(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
-    """A sentence a method, at the largest budget, that claims only what the corrected test says."""
-    largest = max(row["budget"] for row in rows)
-    at = {row["method"]: row for row in rows if row["budget"] == largest}
+    """A sentence a method, at the largest budget of each model, that claims only what the corrected test says."""
+    parts = split(rows)
     sentences = []
-    for method, row in at.items():
-        if method == "fixed":
-            continue
-        test = next(
-            (c for c in comparisons if (c["budget"], c["method"], c["against"]) == (largest, method, "fixed")), None
-        )
-        if test is None:
-            continue
-        sentences.append(
-            f"<p>At a budget of {largest}, <b>{html.escape(method)}</b> uses {_pc(row['savings'])} % fewer tokens than "
-            f"decoding to the end; accuracy is {_pc(row['accuracy'])} % against {_pc(at['fixed']['accuracy'])} % "
-            f"({test['verdict']}, p = {test['p_corrected']:.2g}, N = {row['n']}).</p>"
-        )
+    for name, part in parts.items():
+        largest = max(row["budget"] for row in part)
+        at = {row["method"]: row for row in part if row["budget"] == largest}
+        for method, row in at.items():
+            wanted = (largest, method, "fixed")
+            tests = [c for c in comparisons if (c["budget"], c["method"], c["against"]) == wanted]
+            test = next((c for c in tests if c.get("run", name) == name), None)
+            if test is None:
+                continue
+            where = f"At a budget of {largest}" if len(parts) == 1 else f"{html.escape(name)}, budget {largest}"
+            sentences.append(
+                f"<p>{where}, <b>{html.escape(method)}</b> uses {_pc(row['savings'])} % fewer tokens than "
+                f"decoding to the end; accuracy is {_pc(row['accuracy'])} % against {_pc(at['fixed']['accuracy'])} % "
+                f"({test['verdict']}, p = {test['p_corrected']:.2g}, N = {row['n']}).</p>"
+            )
     return "\n".join(sentences)
 
 
@@ -85,16 +86,16 @@ def _table(head: Sequence[str], body: Sequence[tuple[bool, Sequence[str]]], left
 
 
 def _rows(rows: Sequence[Row]) -> str:
-    head = ("model", "bits", "budget", "method", "N", "accuracy %", "tokens", "median", "p95", "saved %", "premature %",
+    head = ("decoded", "budget", "method", "N", "accuracy %", "tokens", "median", "p95", "saved %", "premature %",
             "lost %", "rescued %", "answered %", "overthought %")  # fmt: skip
     body = []
     last = None
     for row in rows:
-        cell = (row["model"], row["bits"], row["budget"])
+        cell = (name_of(row), row["budget"])
         rule = last is not None and cell != last
         last = cell
         values = (
-            row["model"], f"{row['bits']:g}", str(row["budget"]), row["method"], str(row["n"]),
+            name_of(row), str(row["budget"]), row["method"], str(row["n"]),
             f"{_pc(row['accuracy'])} [{_pc(row['accuracy_low'])}, {_pc(row['accuracy_high'])}]",
             f"{row['avg_tokens']:.0f}", f"{row['median_tokens']:.0f}", f"{row['p95_tokens']:.0f}",
             f"{_pc(row['savings'])} [{_pc(row['savings_low'])}, {_pc(row['savings_high'])}]",
@@ -102,26 +103,38 @@ def _rows(rows: Sequence[Row]) -> str:
             _pc(row["answer_rate"]), _pc(row["overthinking_rate"]),
         )  # fmt: skip
         body.append((rule, values))
-    return _table(head, body, {0, 3})
+    return _table(head, body, {0, 2})
 
 
 def _comparisons(rows: Sequence[Row]) -> str:
-    head = ("budget", "method", "against", "points", "won : lost", "p", "verdict", "detectable")
+    several = len({row.get("run") for row in rows}) > 1
+    head = (
+        *(("decoded",) if several else ()),
+        "budget",
+        "method",
+        "against",
+        "points",
+        "won : lost",
+        "p",
+        "verdict",
+        "detectable",
+    )
     body = []
     last = None
     for row in rows:
-        rule = last is not None and row["budget"] != last
-        last = row["budget"]
+        cell = (row.get("run"), row["budget"])
+        rule = last is not None and cell != last
+        last = cell
         effect = row["minimum_detectable_effect"]
         low, high = 100 * row["difference_low"], 100 * row["difference_high"]
         values = (
-            str(row["budget"]), row["method"], row["against"],
+            *((row["run"],) if several else ()), str(row["budget"]), row["method"], row["against"],
             f"{100 * row['difference']:+.1f} [{low:+.1f}, {high:+.1f}]",
             f"{row['only_method_right']} : {row['only_against_right']}",
             f"{row['p_corrected']:.2g}", row["verdict"], "more than seen" if effect is None else f"{100 * effect:.1f}",
         )  # fmt: skip
         body.append((rule, values))
-    return _table(head, body, {1, 2, 6})
+    return _table(("decoded", *head), body, {0, 2, 3, 7}) if several else _table(head, body, {1, 2, 6})
 
 
 def _figure(path: Path) -> str:

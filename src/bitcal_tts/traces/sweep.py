@@ -61,6 +61,7 @@ class Sweep:
         # Column `width` is where the undisturbed trace ends.
         self.end_tokens = np.array([end_of(t, p.budget).tokens for t in traces], dtype=np.int64)
         self.correct = np.zeros((len(traces), width + 1), dtype=bool)
+        self.answered = np.zeros((len(traces), width + 1), dtype=bool)
         for i, trace in enumerate(traces):
             self._observe(i, trace, base.fresh(), task)
         self.tokens = np.arange(1, width + 1) * p.chunk_size
@@ -74,10 +75,26 @@ class Sweep:
             self.hidden_stability[i, j] = decision.hidden_stability
             if controller.marker_at is not None:
                 self.marker_at[i, j] = controller.marker_at
-            answer = task.answers.value(trace.text_at(decision.tokens))
-            self.correct[i, j] = task.correct(answer, trace.item)
-        answer = task.answers.value(trace.text_at(int(self.end_tokens[i])))
-        self.correct[i, -1] = task.correct(answer, trace.item)
+            self._look(i, j, trace, decision.tokens, task)
+        self._look(i, -1, trace, int(self.end_tokens[i]), task)
+
+    def _look(self, i: int, j: int, trace: Trace, tokens: int, task: Task) -> None:
+        answer = task.answers.value(trace.text_at(tokens))
+        self.answered[i, j] = answer is not None
+        self.correct[i, j] = task.correct(answer, trace.item)
+
+    def confidence(self, p: Parameters) -> Floats:
+        """c_t of every trace at every boundary under a setting."""
+        c: Floats = confidence(
+            self.entropy,
+            self.trace_stability,
+            self.hidden_stability,
+            weights=p.mixture,
+            scale=p.bit_scale,
+            entropy_max=p.entropy_max,
+            gamma=p.gamma,
+        )
+        return c
 
     def run(self, settings: Iterable[Parameters]) -> list[SweepResult]:
         """One result a setting."""
@@ -92,15 +109,7 @@ class Sweep:
         rows, width = self.entropy.shape
         if not p.halts or width == 0:
             return self._results(np.full(rows, width), np.full(rows, -1, dtype=np.int8))
-        c = confidence(
-            self.entropy,
-            self.trace_stability,
-            self.hidden_stability,
-            weights=p.mixture,
-            scale=p.bit_scale,
-            entropy_max=p.entropy_max,
-            gamma=p.gamma,
-        )
+        c = self.confidence(p)
         marked = ~np.isnan(self.marker_at)
         with np.errstate(invalid="ignore"):
             tail_over = marked & (self.tokens - self.marker_at >= p.tail_tokens)

@@ -1,0 +1,112 @@
+"""Our own run at full N: every model in the box, precision, style and temperature on the same held-out problems.
+
+    python scripts/full_run.py --traces runs/full --jobs 6
+
+Records what is missing (one trace folder a cell; killed, it goes on where it was). `scripts/full_tables.py` makes
+the tables and figures from the folders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+MODELS = ("tiny-15m", "tiny-4m", "tiny-1m")
+BITS = (16, 8, 4, 3, 2)
+STYLES = ("instruct", "thinking")
+TEMPERATURES = (0.0, 0.6)
+N = 1319
+CALIBRATION_N = 4096
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One recording."""
+
+    model: str
+    bits: int
+    style: str
+    temperature: float
+    split: str = "test"
+    n: int = N
+
+    @property
+    def name(self) -> str:
+        """Its folder."""
+        split = "" if self.split == "test" else f"-{self.split}"
+        return f"{self.model}-{self.bits}bit-{self.style}-t{self.temperature:g}{split}"
+
+
+def cells(n: int = N, calibration_n: int = CALIBRATION_N) -> list[Cell]:
+    """All recordings: the held-out grid, and calibration problems for the thinking style of the largest model."""
+    grid = [Cell(*cell, n=n) for cell in itertools.product(MODELS, BITS, STYLES, TEMPERATURES)]
+    return [Cell("tiny-15m", bits, "thinking", 0.6, "calibration", calibration_n) for bits in BITS] + grid
+
+
+def record_cell(cell: Cell, folder: Path, batch: int, budget: int) -> str:
+    """Record one cell; how it went, in a line."""
+    from transformers.utils import logging
+
+    from bitcal_tts.engines.base import Decoding
+    from bitcal_tts.engines.checkpoint import load_checkpoint
+    from bitcal_tts.engines.transformers import TransformersEngine
+    from bitcal_tts.tasks import load_task
+    from bitcal_tts.tiny import models
+    from bitcal_tts.traces.record import record
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    checkpoint = load_checkpoint(
+        models.resolve(cell.model),
+        bits=cell.bits,
+        name=cell.model,
+        template_options={"enable_thinking": cell.style == "thinking"},
+    )
+    began = time.perf_counter()
+    store = record(
+        TransformersEngine(checkpoint),
+        load_task(split=cell.split),
+        folder,
+        n=cell.n,
+        budget=budget,
+        decoding=Decoding(cell.temperature),
+        style=cell.style,
+        batch_size=batch,
+    )
+    tokens = sum(part["tokens"] for part in store.measurements())
+    return f"{cell.name}: {tokens:,} tokens, {time.perf_counter() - began:.0f} s"
+
+
+def main() -> None:
+    """Record the cells the options leave, some at once."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", type=Path, required=True, help="the folder of trace folders")
+    parser.add_argument("--jobs", type=int, default=1, help="cells recorded at once: more than one needs a GPU")
+    parser.add_argument("--n", type=int, default=N, help="held-out problems a cell (%(default)s)")
+    parser.add_argument("--calibration-n", type=int, default=CALIBRATION_N, help="calibration problems (%(default)s)")
+    parser.add_argument("--batch", type=int, default=N, help="rows decoded together (%(default)s)")
+    parser.add_argument("--budget", type=int, default=512)
+    parser.add_argument("--only", default="", help="only cells whose name holds this")
+    args = parser.parse_args()
+    wanted = [cell for cell in cells(args.n, args.calibration_n) if args.only in cell.name]
+    with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = {
+            pool.submit(record_cell, cell, args.traces / cell.name, args.batch, args.budget): cell for cell in wanted
+        }
+        failed = []
+        for i, future in enumerate(as_completed(running), 1):
+            error = future.exception()
+            if error is not None:
+                failed.append(f"{running[future].name}: {type(error).__name__}: {error}")
+            print(f"[{i}/{len(wanted)}] {failed[-1] if error else future.result()}", flush=True)
+    if failed:
+        raise SystemExit(f"{len(failed)} cells failed; run the same command again for them")
+
+
+if __name__ == "__main__":
+    main()
