@@ -9,6 +9,7 @@ the tables and figures from the folders.
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import multiprocessing
 import time
@@ -34,6 +35,7 @@ class Cell:
     temperature: float
     split: str = "test"
     n: int = N
+    probes: int | None = None
 
     @property
     def name(self) -> str:
@@ -43,13 +45,23 @@ class Cell:
 
 
 def cells(n: int = N, calibration_n: int = CALIBRATION_N) -> list[Cell]:
-    """All recordings: the held-out grid, and calibration problems for the thinking style of the largest model."""
-    grid = [Cell(*cell, n=n) for cell in itertools.product(MODELS, BITS, STYLES, TEMPERATURES)]
-    return [Cell("tiny-15m", bits, "thinking", 0.6, "calibration", calibration_n) for bits in BITS] + grid
+    """All recordings: the held-out grid, and calibration problems for the thinking style of the largest model.
+
+    Thinking traces of the largest model are probed: every 16 tokens and at stated answers, the calibration ones at
+    stated answers only.
+    """
+    grid = [
+        Cell(model, bits, style, t, n=n, probes=16 if (model, style) == ("tiny-15m", "thinking") else None)
+        for model, bits, style, t in itertools.product(MODELS, BITS, STYLES, TEMPERATURES)
+    ]
+    more = [Cell("tiny-15m", bits, "thinking", 0.6, "calibration", calibration_n, probes=0) for bits in BITS]
+    more.append(Cell("tiny-15m", 4, "thinking", 1.0, n=n, probes=16))  # hotter than calibrated: a shift to notice
+    return sorted(more + grid, key=lambda cell: cell.bits != 8)  # int8 is the slowest: it starts first
 
 
 def record_cell(cell: Cell, folder: Path, batch: int, budget: int) -> str:
     """Record one cell; how it went, in a line."""
+    import torch
     from transformers.utils import logging
 
     from bitcal_tts.engines.base import Decoding
@@ -77,7 +89,12 @@ def record_cell(cell: Cell, folder: Path, batch: int, budget: int) -> str:
         decoding=Decoding(cell.temperature),
         style=cell.style,
         batch_size=batch,
+        probes=cell.probes,
     )
+    del checkpoint
+    gc.collect()  # the engine's hook and its model hold each other
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
     tokens = sum(part["tokens"] for part in store.measurements())
     return f"{cell.name}: {tokens:,} tokens, {time.perf_counter() - began:.0f} s"
 

@@ -26,6 +26,7 @@ def made(texts: list[str], answer: str = "5", finish: str = "eos", entropy: floa
         entropies=floats,
         logprobs=-floats,
         margins=floats,
+        top_logprobs=floats,
         hidden_similarities=np.zeros(max(n // 16 - 1, 0), dtype=np.float32),
     )
 

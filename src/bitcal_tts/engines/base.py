@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bitcal_tts.halting.controller import Controller, Decision
+from bitcal_tts.halting.controller import Decision, Method
 
 
 class EngineError(Exception):
@@ -38,13 +38,15 @@ class Request:
         max_tokens: The budget B.
         seed: Sampling is seeded by (decoding seed, this), so it does not depend on the batch.
         controller: Halts this request; None records it to the end.
+        prefix: Token ids that the response already begins with; they are neither decoded nor returned.
     """
 
     id: str
     prompt: str
     max_tokens: int
     seed: int = 0
-    controller: Controller | None = None
+    controller: Method | None = None
+    prefix: Sequence[int] = ()
 
 
 @dataclass
@@ -52,8 +54,9 @@ class Completion:
     """One decoded request: its tokens and their signals, and how it ended.
 
     `finish` is `eos` (the model ended), `budget` (the cap), or `halted` (the controller; see `decision`).
-    The end-of-sequence token is neither counted nor kept. `hidden_similarities[i]` is the cosine between the
-    hidden states at chunk boundaries i and i + 1; `hidden` holds the vectors where they were asked for.
+    Of its tokens, `landing_tokens` were appended or written by a soft landing after the halt. The end-of-sequence
+    token is neither counted nor kept. `hidden_similarities[i]` is the cosine between the hidden states at chunk
+    boundaries i and i + 1; `hidden` holds the vectors where they were asked for.
     """
 
     id: str
@@ -63,10 +66,13 @@ class Completion:
     entropies: list[float] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     margins: list[float] = field(default_factory=list)
+    top_logprobs: list[float] = field(default_factory=list)
     hidden_similarities: list[float] = field(default_factory=list)
     hidden: list[NDArray[np.float32]] = field(default_factory=list)
     finish: str = ""
     decision: Decision | None = None
+    probe_tokens: int = 0
+    landing_tokens: int = 0
 
     @property
     def text(self) -> str:
@@ -84,6 +90,7 @@ class Score:
     entropies: NDArray[np.float32]
     logprobs: NDArray[np.float32]
     margins: NDArray[np.float32]
+    top_logprobs: NDArray[np.float32]
     agrees: NDArray[np.bool_]
     hidden_similarities: NDArray[np.float32]
 

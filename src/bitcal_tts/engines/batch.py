@@ -6,7 +6,7 @@ Signals are computed on the device for the whole batch and copied off once a chu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
 from bitcal_tts.engines.rows import RowCache, survivors
 from bitcal_tts.engines.text import TokenTexts
-from bitcal_tts.halting.controller import Controller, Step
+from bitcal_tts.halting.controller import Method, Probe, Step
+from bitcal_tts.halting.landing import Landing
 
 Tensor = torch.Tensor
 
@@ -42,12 +43,18 @@ class Model(Protocol):
         ...
 
 
+N_SIGNALS = 4
+_TOP = 20
+_LOWEST = -1e4  # what a masked logit counts as in a mean
+
+
 def token_signals(logits: Tensor, chosen: Tensor) -> Tensor:
-    """Entropy, log-probability of the chosen token, and top-2 margin, [rows, 3], from raw logits."""
+    """Entropy, log-probability of the chosen token, top-2 margin and mean top-20 log-probability, [rows, 4]."""
     logp = torch.log_softmax(logits.float(), dim=-1)
     entropy = (logp.exp() * logp.clamp_min(torch.finfo(logp.dtype).min)).sum(-1).abs()
-    top = logp.topk(2, dim=-1).values
-    return torch.stack((entropy, logp.gather(-1, chosen[:, None])[:, 0], top[:, 0] - top[:, 1]), dim=-1)
+    top = logp.topk(min(_TOP, logp.shape[-1]), dim=-1).values
+    mean = top.clamp_min(_LOWEST).mean(-1)
+    return torch.stack((entropy, logp.gather(-1, chosen[:, None])[:, 0], top[:, 0] - top[:, 1], mean), dim=-1)
 
 
 def unit_rows(hidden: Tensor) -> Tensor:
@@ -65,22 +72,31 @@ def choose(logits: Tensor, temperature: float, uniform: Tensor | None) -> Tensor
     return torch.searchsorted(cumulative, at, right=True)[:, 0].clamp_max(logits.shape[-1] - 1)
 
 
+Prober = Callable[[Request, Completion, Landing], Probe]
+"""Makes the model answer after what a request has so far."""
+
+
 class _Row:
     """One request being decoded: what has come off the device so far."""
 
-    def __init__(self, request: Request, prompt_ids: list[int], tokenizer: Any, chunk_size: int) -> None:
+    def __init__(
+        self, request: Request, prompt_ids: list[int], tokenizer: Any, chunk_size: int, probe: Prober | None
+    ) -> None:
         self.request = request
         self.prompt_ids = prompt_ids
         self.done = Completion(request.id, len(prompt_ids))
         self.issued = 0
         self._texts = TokenTexts(tokenizer)
         self._chunk_size = chunk_size
-        self._controller: Controller | None = request.controller.fresh() if request.controller else None
+        self._controller: Method | None = request.controller.fresh() if request.controller else None
+        self._probe: Callable[[Landing], Probe] | None = None
+        if probe is not None:
+            self._probe = lambda landing: probe(request, self.done, landing)
 
     def take(self, ids: list[int], signals: list[list[float]], eos: frozenset[int]) -> None:
         """Append tokens in order until one ends the sequence."""
         done = self.done
-        for token, (entropy, logprob, margin) in zip(ids, signals, strict=True):
+        for token, (entropy, logprob, margin, top) in zip(ids, signals, strict=True):
             if done.finish:
                 return
             if not entropy == entropy:
@@ -96,6 +112,7 @@ class _Row:
             done.entropies.append(entropy)
             done.logprobs.append(logprob)
             done.margins.append(margin)
+            done.top_logprobs.append(top)
             if len(done.token_ids) == self.request.max_tokens:
                 done.finish = "budget"
 
@@ -115,8 +132,11 @@ class _Row:
                 entropies=done.entropies[chunk],
                 logprobs=done.logprobs[chunk],
                 margins=done.margins[chunk],
+                top_logprobs=done.top_logprobs[chunk],
+                probe=self._probe,
             )
         )
+        done.probe_tokens = decision.probe_tokens
         if decision.halts:
             done.finish, done.decision = "halted", decision
 
@@ -138,6 +158,7 @@ class Batch:
         batch_size: int,
         chunk_size: int,
         keep_hidden: bool,
+        probe: Prober | None = None,
     ) -> None:
         self.model = model
         self.decoding = decoding
@@ -146,9 +167,9 @@ class Batch:
         self.keep_hidden = keep_hidden
         self.eos = model.eos_token_ids
         self.device = model.device
-        prompts = [model.encode(r.prompt) for r in requests]
+        prompts = [model.encode(r.prompt) + list(r.prefix) for r in requests]
         order = sorted(range(len(requests)), key=lambda i: (-len(prompts[i]), i))
-        self.waiting = deque(_Row(requests[i], prompts[i], model.tokenizer, chunk_size) for i in order)
+        self.waiting = deque(_Row(requests[i], prompts[i], model.tokenizer, chunk_size, probe) for i in order)
         max_new = max(r.max_tokens for r in requests)
         longest = max(len(prompt) + r.max_tokens for prompt, r in zip(prompts, requests, strict=True))
         if model.max_positions is not None and longest > model.max_positions:
@@ -161,7 +182,7 @@ class Batch:
         self.filled = 0
         # Device tensors, one row each; `ids` and `signals` collect what has not been copied off yet.
         self.ids = torch.zeros(batch_size, chunk_size, dtype=torch.long, device=self.device)
-        self.signals = torch.zeros(batch_size, chunk_size, 3, device=self.device)
+        self.signals = torch.zeros(batch_size, chunk_size, N_SIGNALS, device=self.device)
         nothing = torch.zeros(0, device=self.device)
         self.last = self.positions = self.prompt_lengths = nothing.long()
         self.logits = self.hidden = self.unit = self.cosines = nothing

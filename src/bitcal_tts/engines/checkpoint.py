@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from bitcal_tts.engines.base import EngineError
+from bitcal_tts.engines.thinking import ThinkMarkers, find_markers
 
 TORCHAO_BITS = (2, 3, 5, 6)
 SUPPORTED_BITS = (2, 3, 4, 5, 6, 8, 16, 32)
@@ -39,6 +41,12 @@ class Checkpoint:
     parameters: int
     sha256: str
     template_options: dict[str, Any] = field(default_factory=dict)
+    markers: ThinkMarkers | Literal["found"] | None = "found"
+
+    @cached_property
+    def thinking(self) -> ThinkMarkers | None:
+        """How the model marks its thinking: as given, or as tokenizer and chat template tell."""
+        return find_markers(self.tokenizer, self.render("?")) if self.markers == "found" else self.markers
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -93,6 +101,7 @@ class Checkpoint:
             "device": self.device.type,
             "eos_token_ids": sorted(self.eos_token_ids),
             "template_options": dict(sorted(self.template_options.items())),
+            "thinking": list(self.thinking) if self.thinking else None,
             "template_sha256": hashlib.sha256((self.tokenizer.chat_template or "").encode()).hexdigest(),
         }
 
@@ -112,6 +121,7 @@ def load_checkpoint(
     compute_dtype: str | None = None,
     template_options: dict[str, Any] | None = None,
     name: str | None = None,
+    markers: ThinkMarkers | Literal["found"] | None = "found",
 ) -> Checkpoint:
     """Load a hub id or a local folder at a weight precision.
 
@@ -123,6 +133,7 @@ def load_checkpoint(
         compute_dtype: `bfloat16` where the device multiplies it natively, else `float32`.
         template_options: Extra arguments of the chat template, such as `enable_thinking`.
         name: What to call the model in records; the source by default.
+        markers: How the model marks its thinking, where it cannot be found.
     """
     if bits not in SUPPORTED_BITS:
         raise EngineError(f"bits must be one of {', '.join(map(str, SUPPORTED_BITS))}, got {bits:g}")
@@ -160,6 +171,7 @@ def load_checkpoint(
         parameters=count,
         sha256=hash_model(source),
         template_options=template_options or {},
+        markers=markers,
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from bitcal_tts.engines import checkpoint
 from bitcal_tts.engines.batch import token_signals, unit_rows
 from bitcal_tts.engines.text import TokenTexts
-from bitcal_tts.halting.controller import Controller, Decision, Step
+from bitcal_tts.halting.controller import Decision, Method, Step
 
 Tensor = torch.Tensor
 
@@ -28,7 +28,7 @@ class RowResult:
 
 @dataclass
 class _Row:
-    controller: Controller
+    controller: Method
     texts: TokenTexts
     result: RowResult = field(default_factory=RowResult)
 
@@ -57,7 +57,7 @@ class BitCal:
 
     def __init__(
         self,
-        controller: Controller,
+        controller: Method,
         tokenizer: Any,
         *,
         model: Any = None,
@@ -184,6 +184,7 @@ class BitCal:
                 entropies=[s[0] for s in signals],
                 logprobs=[s[1] for s in signals],
                 margins=[s[2] for s in signals],
+                top_logprobs=[s[3] for s in signals],
             )
         )
         if decision.halts:

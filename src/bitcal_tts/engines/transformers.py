@@ -16,7 +16,13 @@ from bitcal_tts.engines.attention import use_row_attention
 from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request, Score
 from bitcal_tts.engines.batch import Batch, token_signals, unit_rows
 from bitcal_tts.engines.checkpoint import Checkpoint
+from bitcal_tts.engines.forks import Fork, Place, Written, probe_forks
 from bitcal_tts.engines.rows import RowCache
+from bitcal_tts.engines.text import TokenTexts
+from bitcal_tts.engines.thinking import ThinkMarkers
+from bitcal_tts.halting.answers import AnswerFormat
+from bitcal_tts.halting.controller import Probe
+from bitcal_tts.halting.landing import Landing
 
 Tensor = torch.Tensor
 _SCORED_LOGITS = 2**27  # at once: half a gigabyte of float32
@@ -47,6 +53,11 @@ class TransformersEngine:
         """What is being run, for the manifest."""
         return {"engine": "transformers", **self.checkpoint.describe()}
 
+    @property
+    def thinking(self) -> ThinkMarkers | None:
+        """How the model marks its thinking."""
+        return self.checkpoint.thinking
+
     @torch.inference_mode()
     def decode(
         self,
@@ -70,7 +81,41 @@ class TransformersEngine:
         _check(requests, batch_size, chunk_size)
         if not requests:
             return
-        yield from Batch(self, requests, decoding, batch_size, chunk_size, keep_hidden).run()
+        by_id = {r.id: r for r in requests}
+        halted: list[Completion] = []
+        for done in Batch(self, requests, decoding, batch_size, chunk_size, keep_hidden, self._ask).run():
+            if done.decision is None or done.decision.landing is None:
+                yield done
+                continue
+            halted.append(done)
+            if len(halted) == batch_size:
+                yield from self._land(halted, by_id, batch_size)
+                halted = []
+        yield from self._land(halted, by_id, batch_size)
+
+    def _land(self, halted: list[Completion], by_id: dict[str, Request], batch_size: int) -> Iterator[Completion]:
+        """Rows halted before their answer was written: let the model write it, within their budgets."""
+        if not halted:
+            return
+        forks = []
+        for done in halted:
+            request = by_id[done.id]
+            assert done.decision is not None and done.decision.landing is not None
+            left = request.max_tokens - len(done.token_ids)
+            forks.append(_fork(request, done, done.decision.landing, left))
+        answers = _answers(by_id[halted[0].id])
+        for done, (written,) in zip(halted, self.probe(forks, answers, batch_size=batch_size), strict=True):
+            yield _append(done, written, self.tokenizer)
+
+    def _ask(self, request: Request, done: Completion, landing: Landing) -> Probe:
+        """A probe of one row, aside: its own prompt and tokens are run again, the batch is not disturbed."""
+        (written,) = next(self.probe([_fork(request, done, landing, None)], _answers(request), batch_size=1))
+        return written.probe()
+
+    @torch.inference_mode()
+    def probe(self, forks: Sequence[Fork], answers: AnswerFormat, *, batch_size: int = 32) -> Iterator[list[Written]]:
+        """Make the model answer, greedily, at the places of each fork; some `batch_size` places are run together."""
+        yield from probe_forks(self, forks, answers, batch_size=batch_size)
 
     @torch.inference_mode()
     def score(
@@ -156,15 +201,44 @@ class TransformersEngine:
 def _score(logits: Tensor, hidden: Tensor, ids: list[int], chunk_size: int) -> Score:
     """Signals of one response from the logits and hidden states that precede its tokens."""
     chosen = torch.tensor(ids, dtype=torch.long, device=logits.device)
-    entropies, logprobs, margins = token_signals(logits, chosen).cpu().numpy().T
+    entropies, logprobs, margins, top = token_signals(logits, chosen).cpu().numpy().T
     unit = unit_rows(hidden.float())[chunk_size - 1 :: chunk_size]
     return Score(
         entropies=entropies,
         logprobs=logprobs,
         margins=margins,
+        top_logprobs=top,
         agrees=(logits.argmax(-1) == chosen).cpu().numpy(),
         hidden_similarities=(unit[1:] * unit[:-1]).sum(-1).cpu().numpy(),
     )
+
+
+def _answers(request: Request) -> AnswerFormat:
+    assert request.controller is not None
+    answers: AnswerFormat = request.controller.parameters.format
+    return answers
+
+
+def _fork(request: Request, done: Completion, landing: Landing, left: int | None) -> Fork:
+    """The end of what a request has so far, as the one place of a fork."""
+    answers = _answers(request)
+    tokens = [*request.prefix, *done.token_ids]
+    limit = answers.reserve if left is None else min(answers.reserve, left)
+    return Fork(request.prompt, tokens, [Place(len(tokens), landing, 0.0, limit)])
+
+
+def _append(done: Completion, written: Written, tokenizer: Any) -> Completion:
+    """Add a landing to a completion; forced tokens were not chosen, so they have no signals."""
+    if written.limit < 1:  # no room for it: the text stays as it is
+        return done
+    texts = TokenTexts(tokenizer)
+    done.token_ids += written.forced + written.ids
+    done.token_texts += [texts.add(token) for token in written.forced] + written.texts
+    done.landing_tokens = len(written.forced) + len(written.ids)
+    nothing = [0.0] * done.landing_tokens
+    for name in ("entropies", "logprobs", "margins", "top_logprobs"):
+        getattr(done, name).extend(nothing)
+    return done
 
 
 def _check(requests: Sequence[Request], batch_size: int, chunk_size: int) -> None:

@@ -45,6 +45,7 @@ def rescored(trace: Trace, score: Score) -> Trace:
         entropies=score.entropies,
         logprobs=score.logprobs,
         margins=score.margins,
+        top_logprobs=score.top_logprobs,
         hidden_similarities=score.hidden_similarities,
     )
 

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from numpy.typing import ArrayLike
 
+from bitcal_tts.halting.landing import Landing
 from bitcal_tts.halting.parameters import Parameters
 from bitcal_tts.halting.policy import Action, Reason, decide
 from bitcal_tts.halting.signals import HiddenStability, TraceStability
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a model answers when it is made to: decoded aside after the text so far and a landing (see `landing`).
+
+    Attributes:
+        text: What it wrote after the landing, up to the end of the answer.
+        n_tokens: Tokens it took, those of the landing included.
+        logprobs: Log-probability of every token it wrote.
+        close_entropy: Next-token entropy in nats where only the thinking is closed and nothing is cued.
+        close_tokens: Tokens of that closing.
+    """
+
+    text: str
+    n_tokens: int
+    logprobs: tuple[float, ...]
+    close_entropy: float
+    close_tokens: int
 
 
 @dataclass(frozen=True)
@@ -29,6 +50,8 @@ class Step:
         entropies: Entropy at every token.
         logprobs: Log-probability of every chosen token.
         margins: Log-probability of the first choice less that of the second, at every token.
+        top_logprobs: Mean log-probability of the 20 likeliest tokens, at every token.
+        probe: Makes the model answer at the end of this step, given the landing to append.
     """
 
     text: str
@@ -40,6 +63,8 @@ class Step:
     entropies: Sequence[float] | None = None
     logprobs: Sequence[float] | None = None
     margins: Sequence[float] | None = None
+    top_logprobs: Sequence[float] | None = None
+    probe: Callable[[Landing], Probe] | None = None
 
     def __post_init__(self) -> None:
         if self.n_tokens < 0:
@@ -52,7 +77,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do after a step, why, and the signals it rests on."""
+    """What to do after a step, why, and the signals it rests on.
+
+    `landing` is what the engine appends before it lets the model write its answer. `probe_tokens` is what probing has
+    cost so far. `looked` is whether the method judged anything at this step.
+    """
 
     action: Action
     reason: Reason
@@ -61,11 +90,31 @@ class Decision:
     entropy: float
     trace_stability: float
     hidden_stability: float
+    landing: Landing | None = None
+    probe_tokens: int = 0
+    looked: bool = True
 
     @property
     def halts(self) -> bool:
         """Whether decoding ends here: `escalate` ends it too, for somebody else to take over."""
         return self.action is not Action.CONTINUE
+
+
+class Method(Protocol):
+    """What engines and replay need of a method: the paper's `Controller`, ours, and the peers' rules."""
+
+    @property
+    def parameters(self) -> Any:
+        """A frozen dataclass with at least name, bits, budget, chunk_size, halts and reads_hidden."""
+        ...
+
+    def fresh(self) -> Method:
+        """The same method for another request."""
+        ...
+
+    def observe(self, step: Step) -> Decision:
+        """Take the next step and decide."""
+        ...
 
 
 class Controller:

@@ -41,6 +41,18 @@ class Reason(_Word):
     """Low entropy and high confidence."""
     UNDECIDED = "undecided"
     """None of the above."""
+    COMPLETE = "answer_complete"
+    """`complete`: an answer stands after the marker and can no longer change."""
+    SETTLED = "settled"
+    """`settled`: the fitted score of a stated answer reached its threshold."""
+    EXIT = "exit"
+    """A peer's rule: its statistic reached its threshold."""
+    RESERVE = "reserve"
+    """The budget is down to what writing the answer may take."""
+    LOOP = "loop"
+    """The text repeats itself exactly."""
+    HESITATING = "hesitating"
+    """The text is dense with hesitation: wait, but, hmm, ..."""
 
 
 class Verdict(NamedTuple):

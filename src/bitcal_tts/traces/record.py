@@ -14,6 +14,7 @@ from bitcal_tts.engines.base import Completion, Decoding, Engine, Request
 from bitcal_tts.files import locked
 from bitcal_tts.tasks.base import Item, Task
 from bitcal_tts.traces.energy import EnergyMeter
+from bitcal_tts.traces.probes import probe_block
 from bitcal_tts.traces.store import TraceError, TraceStore
 
 _PACKAGES = (
@@ -42,6 +43,7 @@ def record(
     block_size: int | None = None,
     chunk_size: int = 16,
     keep_hidden: bool = False,
+    probes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> TraceStore:
     """Record what is missing of a store and return it.
@@ -60,11 +62,14 @@ def record(
             keep the batch full for longer.
         chunk_size: Hidden-state similarities are recorded at multiples of this.
         keep_hidden: Record the hidden vectors as well.
+        probes: Record probes as well, every so many tokens and at stated answers; 0 at stated answers only.
         progress: Told (items, tokens) as they are done, with those already there first.
     """
     for name, value in (("budget", budget), ("batch_size", batch_size), ("chunk_size", chunk_size), ("n", n)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+    if probes is not None and probes < 0:
+        raise ValueError(f"probes must be at least 0, got {probes}")
     if block_size is not None and block_size < 1:
         raise ValueError(f"block_size must be at least 1, got {block_size}")
     decoding = decoding or Decoding()
@@ -80,6 +85,7 @@ def record(
         "budget": budget,
         "chunk_size": chunk_size,
         "keep_hidden": keep_hidden,
+        **({} if probes is None else {"probes": probes}),
         "decoding": asdict(decoding),
         "batch_size": batch_size,
         "block_size": block_size,
@@ -102,7 +108,21 @@ def record(
                     progress(len(traces), sum(map(len, traces)))
                 continue
             done, measured = _decode_block(indices, items, engine, task, store.identity, progress)
-            store.write(block, done, {"block": block, **measured, "environment": here}, keep_hidden=keep_hidden)
+            table = None
+            if probes is not None:
+                began = time.perf_counter()
+                table = probe_block(
+                    engine,  # type: ignore[arg-type]
+                    [task.prompt(item) for _, item, _ in done],
+                    [(index, completion) for index, _, completion in done],
+                    task.answers,
+                    store.identity.get("thinking"),
+                    every=probes,
+                    batch_size=batch_size,
+                )
+                measured["probe_seconds"] = round(time.perf_counter() - began, 3)
+            meta = {"block": block, **measured, "environment": here}
+            store.write(block, done, meta, keep_hidden=keep_hidden, probes=table)
     return store
 
 

@@ -79,6 +79,7 @@ def steps(trace: Trace, chunk_size: int, budget: int) -> Iterator[Step]:
             entropies=trace.entropies[chunk],  # type: ignore[arg-type]
             logprobs=trace.logprobs[chunk],  # type: ignore[arg-type]
             margins=trace.margins[chunk],  # type: ignore[arg-type]
+            top_logprobs=trace.top_logprobs[chunk],  # type: ignore[arg-type]
         )
 
 

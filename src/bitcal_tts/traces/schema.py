@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,9 +14,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bitcal_tts.engines.base import Completion
+from bitcal_tts.halting.controller import Probe
 from bitcal_tts.tasks.base import Item
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _FLOATS = pa.list_(pa.float32())
 ARROW_SCHEMA = pa.schema(
@@ -32,6 +34,7 @@ ARROW_SCHEMA = pa.schema(
         pa.field("entropies", _FLOATS, nullable=False),
         pa.field("logprobs", _FLOATS, nullable=False),
         pa.field("margins", _FLOATS, nullable=False),
+        pa.field("top_logprobs", _FLOATS, nullable=False),
         pa.field("hidden_similarities", _FLOATS, nullable=False),
     ]
 )
@@ -39,7 +42,10 @@ ARROW_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One recorded decode. `finish` is `eos` or `budget`; see docs/traces.md for the rest."""
+    """One recorded decode. `finish` is `eos` or `budget`; see docs/traces.md for the rest.
+
+    `probes` are the answers the model gives when made to, by the number of tokens before; None where not recorded.
+    """
 
     index: int
     item: Item
@@ -50,8 +56,10 @@ class Trace:
     entropies: NDArray[np.float32]
     logprobs: NDArray[np.float32]
     margins: NDArray[np.float32]
+    top_logprobs: NDArray[np.float32]
     hidden_similarities: NDArray[np.float32]
     hidden: NDArray[np.float32] | None = None
+    probes: Mapping[int, Probe] | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -86,6 +94,7 @@ def to_row(index: int, item: Item, done: Completion) -> dict[str, Any]:
         "entropies": done.entropies,
         "logprobs": done.logprobs,
         "margins": done.margins,
+        "top_logprobs": done.top_logprobs,
         "hidden_similarities": done.hidden_similarities,
     }
 
@@ -93,7 +102,7 @@ def to_row(index: int, item: Item, done: Completion) -> dict[str, Any]:
 def from_table(table: pa.Table) -> list[Trace]:
     """The traces of a Parquet table."""
     columns = {name: table.column(name).combine_chunks() for name in ARROW_SCHEMA.names}
-    lists = {name: _split(columns[name]) for name in ARROW_SCHEMA.names[-6:] if name != "token_texts"}
+    lists = {name: _split(columns[name]) for name in ARROW_SCHEMA.names[7:] if name != "token_texts"}
     texts = columns["token_texts"].to_pylist()
     scalars = {name: columns[name].to_pylist() for name in ARROW_SCHEMA.names[:7]}
     return [
@@ -103,7 +112,7 @@ def from_table(table: pa.Table) -> list[Trace]:
             prompt_tokens=scalars["prompt_tokens"][i],
             finish=scalars["finish"][i],
             token_texts=texts[i],
-            **{name: values[i] for name, values in lists.items()},
+            **{name: values[i] for name, values in lists.items()},  # type: ignore[arg-type]
         )
         for i in range(table.num_rows)
     ]

@@ -21,9 +21,10 @@ import pyarrow.parquet as pq
 from bitcal_tts.engines.base import Completion
 from bitcal_tts.files import write_atomically, write_json
 from bitcal_tts.tasks.base import Item
+from bitcal_tts.traces.probes import PROBE_SCHEMA, from_probe_table
 from bitcal_tts.traces.schema import ARROW_SCHEMA, SCHEMA_VERSION, Trace, from_table, to_row
 
-_FLOAT_COLUMNS = ("entropies", "logprobs", "margins", "hidden_similarities")
+_FLOAT_COLUMNS = ("entropies", "logprobs", "margins", "top_logprobs", "hidden_similarities")
 _PART = re.compile(r"part-(\d{5})\.parquet")
 _META = b"bitcal"
 _REQUIRED = frozenset(
@@ -101,9 +102,12 @@ class TraceStore:
         meta: dict[str, Any],
         *,
         keep_hidden: bool = False,
+        probes: pa.Table | None = None,
     ) -> None:
         """Add a block, whole or not at all; its measurements go into the file's metadata."""
         ordered = sorted(done, key=lambda entry: entry[0])
+        if probes is not None:
+            write_atomically(self._probes_path(block), lambda path: pq.write_table(probes, path, compression="zstd"))
         if keep_hidden:  # first: a part that is there has its vectors
             from safetensors.numpy import save_file
 
@@ -148,6 +152,8 @@ class TraceStore:
         traces = from_table(table)
         if self.identity.get("keep_hidden"):
             traces = self._with_hidden(block, traces)
+        if self.identity.get("probes") is not None:
+            traces = self._with_probes(block, traces)
         return traces
 
     def measurements(self) -> list[dict[str, Any]]:
@@ -164,12 +170,24 @@ class TraceStore:
         vectors = load_file(self._hidden_path(block))
         return [replace(trace, hidden=vectors.get(str(trace.index))) for trace in traces]
 
+    def _with_probes(self, block: int, traces: list[Trace]) -> list[Trace]:
+        path = self._probes_path(block)
+        try:
+            found = from_probe_table(pq.read_table(path, schema=PROBE_SCHEMA))
+        except (pa.ArrowException, OSError) as error:
+            first = str(error).splitlines()[0]
+            raise TraceError(f"{path} cannot be read ({first}); delete it and its part, and record again") from None
+        return [replace(trace, probes=found.get(trace.index, {})) for trace in traces]
+
     def _identity_sha256(self) -> str:
         """Ties a part to the manifest it was recorded under."""
         return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
 
     def _part_path(self, block: int) -> Path:
         return self.folder / f"part-{block:05d}.parquet"
+
+    def _probes_path(self, block: int) -> Path:
+        return self.folder / f"probes-{block:05d}.parquet"
 
     def _hidden_path(self, block: int) -> Path:
         return self.folder / f"hidden-{block:05d}.safetensors"

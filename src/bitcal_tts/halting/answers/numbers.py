@@ -1,12 +1,12 @@
-"""Answer formats: where an answer starts, whether it is complete, its value, equality. One small class each."""
+"""Numbers after a marker: the paper's protocol, and that of its released records."""
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from fractions import Fraction
 
-MARKER = "####"
+from bitcal_tts.halting.answers.base import MarkedText
+
 _NUMBER = r"[-\u2212]?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?"
 # What models put between the marker and the number: currency, emphasis, the marker again, a tag.
 _DECORATION = r"(?:[\s$€£*_:=\\(]|#{2,}|<[^<>\n]{0,20}>)*"
@@ -15,66 +15,11 @@ _RELEASED_MARKED = re.compile(r"####\s*([-\d,.]+)")
 _RELEASED_ANYWHERE = re.compile(r"-?\d{1,3}(?:,\d{3})*(?:\.\d+)?")
 
 
-class AnswerFormat(ABC):
-    """How a task's answers are written."""
-
-    name: str
-
-    @abstractmethod
-    def start(self, text: str, at: int = 0) -> int | None:
-        """Where the first answer announced at or after `at` starts, or None."""
-
-    @abstractmethod
-    def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
-        """Where the answer that starts at `start` ends, or None while more text could still change it.
-
-        Args:
-            text: The text so far.
-            start: As `start` returned it.
-            ended: Whether the text is final, so that nothing can follow.
-        """
-
-    @abstractmethod
-    def value(self, text: str) -> str | None:
-        """The answer that a finished text gives, or None."""
-
-    def equal(self, one: str, other: str) -> bool:
-        """Whether two values are the same answer."""
-        return one.strip() == other.strip()
-
-
-class MarkedText(AnswerFormat):
-    """Whatever stands on the line after the last marker."""
-
-    name = "marked_text"
-
-    def __init__(self, marker: str = MARKER) -> None:
-        self.marker = marker
-
-    def start(self, text: str, at: int = 0) -> int | None:
-        """Just after the first marker."""
-        found = text.find(self.marker, at)
-        return None if found < 0 else found + len(self.marker)
-
-    def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
-        """At the end of the first line that says something."""
-        rest = text[start:]
-        skipped = len(rest) - len(rest.lstrip())
-        line = rest[skipped:].partition("\n")
-        if not line[0]:
-            return None
-        return start + skipped + len(line[0]) if line[1] or ended else None
-
-    def value(self, text: str) -> str | None:
-        """The line after the last marker."""
-        _, marker, rest = text.rpartition(self.marker)
-        return (rest.strip().partition("\n")[0].strip() or None) if marker else None
-
-
 class Gsm8k(MarkedText):
     """The number after the last `####`: the paper's protocol, strictly."""
 
     name = "gsm8k"
+    stated = None
 
     def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
         """After a number that the text can no longer continue."""
@@ -109,9 +54,6 @@ class Released(Gsm8k):
         match = _RELEASED_MARKED.search(text)
         numbers = [match[1]] if match else _RELEASED_ANYWHERE.findall(text)
         return numbers[-1].replace(",", "").rstrip(".") if numbers else None
-
-
-FORMATS: dict[str, AnswerFormat] = {f.name: f for f in (Gsm8k(), Released(), MarkedText())}
 
 
 def as_number(text: str) -> Fraction | None:

@@ -1,0 +1,24 @@
+"""Answer formats: where an answer starts, whether it is complete, its value, equality. One small class each."""
+
+from bitcal_tts.halting.answers.base import MARKER, AnswerFormat, MarkedText
+from bitcal_tts.halting.answers.boxed import Boxed
+from bitcal_tts.halting.answers.choice import Choice
+from bitcal_tts.halting.answers.code import CodeBlock
+from bitcal_tts.halting.answers.numbers import Gsm8k, Released, as_number
+
+FORMATS: dict[str, AnswerFormat] = {
+    f.name: f for f in (Gsm8k(), Released(), MarkedText(), Boxed(), Choice(), CodeBlock())
+}
+
+__all__ = [
+    "FORMATS",
+    "MARKER",
+    "AnswerFormat",
+    "Boxed",
+    "Choice",
+    "CodeBlock",
+    "Gsm8k",
+    "MarkedText",
+    "Released",
+    "as_number",
+]

@@ -1,0 +1,82 @@
+"""What an answer format is, and the simplest one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+MARKER = "####"
+
+
+class AnswerFormat(ABC):
+    """How a task's answers are written.
+
+    Attributes:
+        name: In the registry.
+        cue: What makes a model write its answer next, for a soft landing.
+        stated: What a value looks like in running text, a regular expression with one group; None is a number.
+        reserve: Tokens that writing an answer may take.
+    """
+
+    name: str
+    cue: str = MARKER
+    stated: str | None = r"[\"'`]?([^\n.;\"'`]{1,80})"
+    reserve: int = 32
+
+    @abstractmethod
+    def start(self, text: str, at: int = 0) -> int | None:
+        """Where the first answer announced at or after `at` starts, or None."""
+
+    @abstractmethod
+    def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
+        """Where the answer that starts at `start` ends, or None while more text could still change it.
+
+        Args:
+            text: The text so far.
+            start: As `start` returned it.
+            ended: Whether the text is final, so that nothing can follow.
+        """
+
+    @abstractmethod
+    def value(self, text: str) -> str | None:
+        """The answer that a finished text gives, or None."""
+
+    def given(self, text: str) -> bool:
+        """Whether a text holds a complete answer, so that nothing need be added."""
+        at = self.start(text)
+        while at is not None:
+            if self.complete(text, at) is not None:
+                return True
+            at = self.start(text, at)
+        return False
+
+    def equal(self, one: str, other: str) -> bool:
+        """Whether two values are the same answer."""
+        return one.strip() == other.strip()
+
+
+class MarkedText(AnswerFormat):
+    """Whatever stands on the line after the last marker."""
+
+    name = "marked_text"
+
+    def __init__(self, marker: str = MARKER) -> None:
+        self.marker = marker
+
+    def start(self, text: str, at: int = 0) -> int | None:
+        """Just after the first marker."""
+        found = text.find(self.marker, at)
+        return None if found < 0 else found + len(self.marker)
+
+    def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
+        """At the end of the first line that says something."""
+        rest = text[start:]
+        skipped = len(rest) - len(rest.lstrip())
+        line = rest[skipped:].partition("\n")
+        if not line[0]:
+            return None
+        return start + skipped + len(line[0]) if line[1] or ended else None
+
+    def value(self, text: str) -> str | None:
+        """The line after the last marker."""
+        _, marker, rest = text.rpartition(self.marker)
+        return (rest.strip().partition("\n")[0].strip() or None) if marker else None

@@ -1,0 +1,64 @@
+r"""Mathematics: the content of the last `\boxed{}`."""
+
+from __future__ import annotations
+
+import re
+
+from bitcal_tts.halting.answers.base import AnswerFormat
+from bitcal_tts.halting.answers.numbers import as_number
+
+_OPEN = re.compile(r"\\(?:boxed|fbox)\s*\{")
+
+
+class Boxed(AnswerFormat):
+    r"""`\boxed{...}` with balanced braces; equality here is textual or numeric, a task may know better."""
+
+    name = "boxed"
+    cue = "\\boxed{"
+    stated = None
+    reserve = 64
+
+    def start(self, text: str, at: int = 0) -> int | None:
+        """Just inside the first opening brace."""
+        found = _OPEN.search(text, at)
+        return found.end() if found else None
+
+    def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
+        """At the brace that closes it."""
+        depth = 1
+        i = start
+        while i < len(text):
+            if text[i] == "\\":
+                i += 2
+                continue
+            depth += {"{": 1, "}": -1}.get(text[i], 0)
+            if depth == 0:
+                return i + 1
+            i += 1
+        return None
+
+    def value(self, text: str) -> str | None:
+        """The content of the last box that is closed and not empty."""
+        best = None
+        at = self.start(text)
+        while at is not None:
+            end = self.complete(text, at)
+            if end is not None and text[at : end - 1].strip():
+                best = text[at : end - 1].strip()
+            at = self.start(text, at)
+        return best
+
+    def equal(self, one: str, other: str) -> bool:
+        """The same text up to spaces and typography, or the same number."""
+        left, right = _plain(one), _plain(other)
+        if left == right:
+            return True
+        number = as_number(left)
+        return number is not None and number == as_number(right)
+
+
+def _plain(text: str) -> str:
+    text = re.sub(r"\\(?:left|right|,|;|!|\s)|\s|\\\$|\$|\\%|%", "", text)
+    text = re.sub(r"\\(?:text|mathrm|mbox)\{([^{}]*)\}", r"\1", text)
+    text = re.sub(r"\\[dt]?frac\{(-?\d+)\}\{(\d+)\}", r"\1/\2", text)
+    return text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").rstrip(".")

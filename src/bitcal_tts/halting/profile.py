@@ -1,0 +1,174 @@
+"""A fitted calibrator with its thresholds and the evidence they rest on; evaluated with numpy alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitcal_tts.halting.features import NAMES
+
+VERSION = 1
+_FIELDS = ("version", "kind", "features", "model", "thresholds", "identity", "evidence", "reference")
+_IDENTITY = ("engine", "compute_dtype", "model", "model_sha256", "task", "style")
+
+
+class ProfileError(ValueError):
+    """A profile that is damaged, from elsewhere, or for something else; the message says which."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How to score a look, and from which score on to stop at each precision.
+
+    Attributes:
+        kind: `logistic` or `boosted`.
+        features: Names of the numbers it looks at, in order.
+        model: Coefficients, as JSON types.
+        thresholds: By bits; infinite where nothing could be certified, so that it never stops early.
+        identity: What it was fitted on: engine, dtype, model and its hash, task, style, temperature, label.
+        evidence: By bits: how many items, how many losses, the p-value, what is saved.
+        reference: By bits: scores at the first look of calibration items, for the drift test.
+    """
+
+    kind: str
+    features: tuple[str, ...]
+    model: Mapping[str, Any]
+    thresholds: Mapping[float, float]
+    identity: Mapping[str, Any]
+    evidence: Mapping[str, Any]
+    reference: Mapping[float, tuple[float, ...]]
+
+    @cached_property
+    def _columns(self) -> NDArray[np.int64]:
+        return np.array([NAMES.index(name) for name in self.features], dtype=np.int64)
+
+    @cached_property
+    def _scorer(self) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+        return _Logistic(self.model) if self.kind == "logistic" else _Boosted(self.model)
+
+    def scores(self, vectors: ArrayLike) -> NDArray[np.float64]:
+        """Probability that stopping loses nothing, for one vector of `NAMES` a row."""
+        rows = np.atleast_2d(np.asarray(vectors, dtype=np.float64))
+        z = self._scorer(rows[:, self._columns])
+        probability: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-np.clip(z, -700, 700)))
+        return probability
+
+    def score(self, vector: NDArray[np.float64]) -> float:
+        """The same for one vector."""
+        return float(self.scores(vector)[0])
+
+    def threshold(self, bits: float) -> float:
+        """From which score on to stop at a precision."""
+        if bits not in self.thresholds:
+            known = ", ".join(f"{b:g}" for b in sorted(self.thresholds))
+            raise ProfileError(
+                f"this profile has no threshold for {bits:g} bits, only for {known}: another precision shifts the "
+                "signals; add one with bitcal fit --profile FILE TRACES recorded at those bits"
+            )
+        return self.thresholds[bits]
+
+    def check(self, identity: Mapping[str, Any]) -> None:
+        """Refuse another engine, dtype, model, task or precision than it was fitted on."""
+        for key in _IDENTITY:
+            if key in identity and identity[key] != self.identity.get(key):
+                raise ProfileError(
+                    f"this profile was fitted for {key} {self.identity.get(key)!r}, this is {identity[key]!r}: "
+                    "its promise does not hold here; fit one for this, or use --force"
+                )
+        if "bits" in identity:
+            self.threshold(identity["bits"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types; infinity, which JSON has not, is null."""
+        return {
+            "version": VERSION,
+            "kind": self.kind,
+            "features": list(self.features),
+            "model": dict(self.model),
+            "thresholds": {f"{b:g}": None if math.isinf(t) else t for b, t in self.thresholds.items()},
+            "identity": dict(self.identity),
+            "evidence": dict(self.evidence),
+            "reference": {f"{b:g}": list(scores) for b, scores in self.reference.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Profile:
+        """Read what `to_dict` wrote, distrusting it."""
+        if not isinstance(data, dict):
+            raise ProfileError("a profile is a JSON object")
+        missing = [name for name in _FIELDS if name not in data]
+        if missing:
+            raise ProfileError(f"the profile lacks {', '.join(missing)}: it is not one that bitcal fit wrote")
+        if data["version"] != VERSION:
+            raise ProfileError(
+                f"the profile has version {data['version']!r}, this program reads {VERSION}: fit it again"
+            )
+        unknown = [name for name in data["features"] if name not in NAMES]
+        if unknown:
+            raise ProfileError(f"the profile needs features that are not known here: {', '.join(map(str, unknown))}")
+        if data["kind"] not in ("logistic", "boosted"):
+            raise ProfileError(f"the profile's kind must be logistic or boosted, got {data['kind']!r}")
+        try:
+            profile = cls(
+                kind=data["kind"],
+                features=tuple(data["features"]),
+                model=data["model"],
+                thresholds={float(b): math.inf if t is None else float(t) for b, t in data["thresholds"].items()},
+                identity=data["identity"],
+                evidence=data["evidence"],
+                reference={float(b): tuple(map(float, scores)) for b, scores in data["reference"].items()},
+            )
+            score = profile.score(np.zeros(len(NAMES)))
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ProfileError(f"the profile is damaged: {type(error).__name__}: {error}") from None
+        if not math.isfinite(score):
+            raise ProfileError("the profile is damaged: its scores are not numbers")
+        return profile
+
+
+class _Logistic:
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        mean, scale, weights = (np.asarray(model[key], dtype=np.float64) for key in ("mean", "scale", "weights"))
+        self._weights = weights / scale
+        self._intercept = float(model["intercept"]) - float(mean @ self._weights)
+
+    def __call__(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        z: NDArray[np.float64] = rows @ self._weights + self._intercept
+        return z
+
+
+class _Boosted:
+    """Trees side by side: all of them take a step down at once."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        trees = model["trees"]
+        width = max(len(tree["feature"]) for tree in trees)
+        self._feature = np.zeros((len(trees), width), dtype=np.int64)
+        self._threshold = np.full((len(trees), width), np.inf)
+        self._children = np.zeros((len(trees), width, 2), dtype=np.int64)
+        self._value = np.zeros((len(trees), width))
+        for i, tree in enumerate(trees):
+            n = len(tree["feature"])
+            self._feature[i, :n] = tree["feature"]
+            self._threshold[i, :n] = tree["threshold"]
+            self._children[i, :n, 0] = tree["left"]
+            self._children[i, :n, 1] = tree["right"]
+            self._value[i, :n] = tree["value"]
+        self._depth = int(model["depth"])
+        self._start = float(model["start"])
+        self._all = np.arange(len(trees))
+
+    def __call__(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        node = np.zeros((len(rows), len(self._all)), dtype=np.int64)
+        at = np.arange(len(rows))[:, None]
+        for _ in range(self._depth):
+            right = rows[at, self._feature[self._all, node]] > self._threshold[self._all, node]
+            node = self._children[self._all, node, right.astype(np.int64)]
+        z: NDArray[np.float64] = self._value[self._all, node].sum(-1) + self._start
+        return z

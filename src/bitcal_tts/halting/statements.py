@@ -1,0 +1,146 @@
+r"""Where a reasoning text has just stated an answer: "so the answer is 42.", "total: $42", `\boxed{42}`, `#### 42`.
+
+Fed token by token, it reports a statement at the token that completes it and not before: a number counts once the
+text can no longer continue it, and not at all while it is an operand (`so we need 42 / 6 = 7`). Work and memory a
+token are bounded by the length of a line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+MAX_LINE = 400
+NUMBER = r"[-\u2212]?\d[\d,]*(?:\.\d+)?(?:/\d+)?"
+_LEAD = r"[\s$€£*_:=(\\\[\"'`]*"
+_BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
+_CODE = re.compile(r"```[\w+-]*\n(.*?)\n?```", re.DOTALL)
+# A noun that announces an answer, and what may stand between it and the value.
+_NOUN = (
+    r"(?:####|\b(?:answer|result|solution|total|sum|value|output|conclusion|choice|option)\b)"
+    r"(?:[^\w\n.;]|\b(?:is|are|was|be|would|should|must|that|of|to|comes?|equals?|therefore|thus|then|so|now|simply"
+    r"|final|my|the|it|for)\b){0,10}?"
+)
+_CONCLUSION = r"(?:so|thus|hence|therefore|then|finally|altogether|ok|okay|and|now|in\s+(?:total|all|short|conclusion))"
+_SUBJECT = r"(?:i|we|it|that|this|which|there|you|x|y|n)"
+_VERB = (
+    r"(?:get|gets|got|have|is|are|was|gives?|gave|makes?|made|leaves?|yields?|equals?|find|finds|obtain|comes?\s+(?:out\s+)?"
+    r"(?:to|at)|ends?\s+up\s+(?:with|at)|arrives?\s+at|must\s+be|should\s+be|=)"
+)
+_OPERATOR = re.compile(r"\s*(?:[-+*/×÷=^]|x\s*\d|\\times|\\div)")
+_SENTENCE_END = re.compile(r"[.!?](?=\s)|\n")
+_CLOSES = re.compile(r"</?\w+>|<\|")
+
+
+class Statement(NamedTuple):
+    """A value just stated. `strong` where the text says that it is the answer, not merely that it follows."""
+
+    value: str
+    strong: bool
+
+
+class StatementDetector:
+    """Finds statements in a growing text.
+
+    Args:
+        value: What a value looks like: a regular expression with one group, numbers by default.
+        numeric: Whether values are numbers, which must not be operands and may be continued by digits.
+    """
+
+    __slots__ = ("_block", "_conclusive", "_from", "_line", "_noun", "_numeric", "_weak")
+
+    def __init__(self, value: str | None = None) -> None:
+        self._numeric = value is None
+        value = value or rf"({NUMBER})"
+        self._noun = re.compile(_NOUN + _LEAD + value, re.IGNORECASE)
+        opening = rf"^\W*(?:{_CONCLUSION}\b[\s,:]*)*(?:{_SUBJECT}\s+)?(?:now\s+|just\s+|still\s+)?{_VERB}"
+        self._conclusive = re.compile(
+            rf"(?=\W*(?:{_CONCLUSION}|i|we|it|that|this|which)\b){opening}{_LEAD}{value}[\s*%$€£)]*(?:[a-z]+\W*){{0,3}}$",
+            re.IGNORECASE,
+        )
+        self._weak = re.compile(rf"^\W*{_CONCLUSION}\b.*?{value}[^\d]*$", re.IGNORECASE)
+        self._line = ""
+        self._from = 0
+        self._block = ""
+
+    def fresh(self) -> StatementDetector:
+        """The same detector for another text."""
+        copy = object.__new__(StatementDetector)
+        copy._numeric, copy._noun, copy._conclusive, copy._weak = (
+            self._numeric, self._noun, self._conclusive, self._weak,
+        )  # fmt: skip
+        copy._line, copy._from, copy._block = "", 0, ""
+        return copy
+
+    def feed(self, piece: str) -> Statement | None:
+        """Take the next piece of text; the last statement that it completes, or None."""
+        found = None
+        start = 0
+        while start < len(piece):
+            newline = piece.find("\n", start)
+            end = len(piece) if newline < 0 else newline + 1
+            self._line += piece[start:end]
+            start = end
+            if not self._line[-1].isalnum():  # within a word or a number nothing is completed
+                found = self._scan() or found
+            if newline >= 0:
+                self._line, self._from = "", 0
+            elif len(self._line) > MAX_LINE:
+                cut = len(self._line) - MAX_LINE
+                self._line, self._from = self._line[cut:], max(0, self._from - cut)
+        return found
+
+    def _scan(self) -> Statement | None:
+        """Look at the current line for something that has just been completed."""
+        line = self._line
+        boxed = _BOXED.search(line, self._from)
+        if boxed:
+            self._from = boxed.end()
+            return Statement(boxed[1].strip(), True) if boxed[1].strip() else None
+        strong = self._noun.search(line, self._from)
+        if strong and self._is_complete(line, strong.end(1)):
+            self._from = strong.end(1)
+            return Statement(clean(strong[1]), True)
+        if _SENTENCE_END.search(line, max(self._from, len(line) - 2)) is None and not _CLOSES.search(line, self._from):
+            return None
+        sentence, self._from = line[self._from :].strip(), len(line)
+        return self._sentence(sentence.rstrip(".!?"))
+
+    def _sentence(self, sentence: str) -> Statement | None:
+        """A finished sentence: a conclusion without arithmetic is a strong statement, with arithmetic a weak one."""
+        if len(sentence) > MAX_LINE:
+            return None
+        strong = self._conclusive.match(sentence)
+        if strong and not (self._numeric and _OPERATOR.match(sentence, strong.end(1))):
+            return Statement(clean(strong[1]), True)
+        if not self._numeric:
+            return None
+        head, equals, last = sentence.rpartition("=")
+        if equals:
+            value = re.match(rf"{_LEAD}({NUMBER})(?!\d)", last)
+            if value and not _OPERATOR.match(last, value.end(1)) and (self._weak.match(sentence) or _total(head)):
+                return Statement(clean(value[1]), False)
+            return None
+        weak = self._weak.match(sentence)
+        return Statement(clean(weak[1]), False) if weak and not re.search(r"\d\s*[-+*/×÷]\s*\d", sentence) else None
+
+    def _is_complete(self, line: str, end: int) -> bool:
+        if not self._numeric:
+            return end < len(line)
+        following = line[end:]
+        if not following or following[0].isdigit():
+            return False
+        if following[0] in ",./":
+            return len(following) > 1 and not following[1].isdigit() and not _OPERATOR.match(following)
+        if following[0] == " " and len(following) == 1:
+            return False  # an operator may follow
+        return not _OPERATOR.match(following)
+
+
+def _total(head: str) -> bool:
+    return re.search(r"\b(?:total|altogether|in all|answer|result)\b", head, re.IGNORECASE) is not None
+
+
+def clean(value: str) -> str:
+    """A value without separators, units of currency and emphasis."""
+    return re.sub(r"[\s,$€£*_]", "", value).replace("\u2212", "-").rstrip(".")
