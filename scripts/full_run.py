@@ -47,14 +47,13 @@ class Cell:
 def cells(n: int = N, calibration_n: int = CALIBRATION_N) -> list[Cell]:
     """All recordings: the held-out grid, and calibration problems for the thinking style of the largest model.
 
-    Thinking traces of the largest model are probed: every 16 tokens and at stated answers, the calibration ones at
-    stated answers only.
+    Thinking traces of the largest model are probed every 16 tokens and at stated answers.
     """
     grid = [
         Cell(model, bits, style, t, n=n, probes=16 if (model, style) == ("tiny-15m", "thinking") else None)
         for model, bits, style, t in itertools.product(MODELS, BITS, STYLES, TEMPERATURES)
     ]
-    more = [Cell("tiny-15m", bits, "thinking", 0.6, "calibration", calibration_n, probes=0) for bits in BITS]
+    more = [Cell("tiny-15m", bits, "thinking", 0.6, "calibration", calibration_n, probes=16) for bits in BITS]
     more.append(Cell("tiny-15m", 4, "thinking", 1.0, n=n, probes=16))  # hotter than calibrated: a shift to notice
     return sorted(more + grid, key=lambda cell: cell.bits != 8)  # int8 is the slowest: it starts first
 

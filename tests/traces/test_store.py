@@ -120,7 +120,7 @@ def copied(store: Any, tmp_path: Path) -> Path:
 def test_another_schema_version_is_refused(copied: Path) -> None:
     manifest = json.loads((copied / "manifest.json").read_text())
     (copied / "manifest.json").write_text(json.dumps({**manifest, "schema": 99}))
-    with pytest.raises(TraceError, match=r"manifest\.json has schema 99, this version reads schema 1"):
+    with pytest.raises(TraceError, match=r"manifest\.json has schema 99, this version reads schema 2"):
         TraceStore.open(copied)
 
 

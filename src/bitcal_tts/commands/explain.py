@@ -10,9 +10,9 @@ from typing import Any
 
 from bitcal_tts.commands import options
 from bitcal_tts.commands.replay import task_of_store
-from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting.controller import Controller, Decision, Method
 from bitcal_tts.tasks import Task
-from bitcal_tts.traces.replay import at_chunk_size, outcomes, steps
+from bitcal_tts.traces.replay import at_chunk_size, informed, outcomes, steps
 from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.store import TraceStore
 
@@ -54,15 +54,14 @@ def find(traces: Sequence[Trace], name: str, folder: Path) -> Trace:
     raise ValueError(f"{folder} has no item {name!r}; its items are {traces[0].item.id} to {traces[-1].item.id}")
 
 
-def explain(trace: Trace, methods: Sequence[Controller], task: Task, recorded_chunk_size: int) -> dict[str, Any]:
+def explain(trace: Trace, methods: Sequence[Method], task: Task, recorded_chunk_size: int) -> dict[str, Any]:
     """What each method did on a trace, and its decision at every boundary, those after it halted included."""
     told = []
     for method in methods:
         p = method.parameters
         (outcome,) = outcomes([trace], method, task, recorded_chunk_size=recorded_chunk_size)
         (at_size,) = at_chunk_size([trace], p.chunk_size, recorded_chunk_size, needed=p.reads_hidden)
-        controller = method.fresh()
-        decisions = [controller.observe(step) for step in steps(at_size, p.chunk_size, p.budget)]
+        decisions = _decisions(at_size, informed(method.fresh(), trace, task, p.budget))
         told.append({
             "method": p.name,
             "tokens": outcome.tokens,
@@ -99,6 +98,19 @@ def explain(trace: Trace, methods: Sequence[Controller], task: Task, recorded_ch
     }
 
 
+def _decisions(trace: Trace, method: Method) -> list[Decision]:
+    """Decisions along a trace where the method judged anything; the paper's are told past their halt too."""
+    p = method.parameters
+    told = []
+    for step in steps(trace, p.chunk_size, p.budget):
+        decision = method.observe(step)
+        if decision.looked or decision.halts:
+            told.append(decision)
+        if decision.halts and not isinstance(method, Controller):
+            break
+    return told
+
+
 def _print(trace: Trace, found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -130,14 +142,17 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
     steps_table = Table(title="Signals at every boundary, and what each method decides there")
     for name in ("tokens", "entropy", "trace", "hidden", *(f"{t['method']} (c)" for t in found["methods"])):
         steps_table.add_column(name, justify="right" if name in ("tokens", "entropy", "trace", "hidden") else "left")
-    for row in zip(*(t["decisions"] for t in found["methods"]), strict=True):
-        first = row[0]
+    by_tokens = [{d["tokens"]: d for d in told["decisions"]} for told in found["methods"]]
+    for tokens in sorted(set().union(*by_tokens)):
+        here = [told.get(tokens) for told in by_tokens]
+        # The paper's methods know the stabilities; others tell their own score.
+        first = max((d for d in here if d), key=lambda d: d["hidden_stability"])
         steps_table.add_row(
-            str(first["tokens"]),
+            str(tokens),
             f"{first['entropy']:.3f}",
             f"{first['trace_stability']:.2f}",
             f"{first['hidden_stability']:.2f}",
-            *(f"{d['reason']} ({d['confidence']:.2f})" for d in row),
+            *(f"{d['reason']} ({d['confidence']:.2f})" if d else "" for d in here),
         )
     console.print(steps_table)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.engines.base import EngineError
-from bitcal_tts.halting.controller import Controller
-from bitcal_tts.halting.methods import METHODS, build_method
+from bitcal_tts.halting.methods import METHODS, PAPER, build_method, parameters_of
+from bitcal_tts.halting.profile import Profile, ProfileError
+from bitcal_tts.halting.rules import RULES
 from bitcal_tts.tasks import Task, load_task
 from bitcal_tts.tiny import models
 from bitcal_tts.traces.schema import Trace
@@ -47,14 +49,21 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--compute-dtype", help="float32, bfloat16 or float16 (what the device multiplies natively)")
 
 
-def add_method_options(parser: argparse.ArgumentParser, chunk_size: int | None = None) -> None:
-    """Which methods, with which parameters; without a chunk size theirs is the recorded one."""
+def add_method_options(parser: argparse.ArgumentParser) -> None:
+    """Which methods, with which parameters."""
     group = parser.add_argument_group("methods")
     group.add_argument(
-        "--methods", type=_names, default=list(METHODS), help=f"comma-separated: {', '.join(METHODS)} (all)"
+        "--methods", type=_names, default=None,
+        help=f"comma-separated: {', '.join(METHODS)}, or a peer's rule: {', '.join(RULES)} "
+        "(the paper's three and complete; settled too with --profile)",
+    )  # fmt: skip
+    group.add_argument("--profile", metavar="FILE", help="what bitcal fit wrote, for the method settled")
+    group.add_argument(
+        "--force", action="store_true", help="use a profile on what it was not fitted on; its promise is void there"
     )
-    shown = "as recorded" if chunk_size is None else chunk_size
-    group.add_argument("--chunk-size", type=int, default=chunk_size, help=f"k: tokens between decisions ({shown})")
+    group.add_argument(
+        "--chunk-size", type=int, help="k: tokens between decisions (16 for the paper's methods, 1 for the others)"
+    )
     group.add_argument("--min-tokens", help="the floor: a number, or auto for the mean solution length (by model)")
     group.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="NAME=VALUE",
@@ -68,6 +77,15 @@ def add_budgets(parser: argparse.ArgumentParser, default: list[int] | None) -> N
     parser.add_argument(
         "--budgets", type=_budgets, default=default, help=f"comma-separated caps on new tokens ({shown})"
     )
+
+
+def add_probes(parser: argparse.ArgumentParser) -> None:
+    """Whether to make the model answer along the way."""
+    parser.add_argument(
+        "--probes", type=int, nargs="?", const=16, metavar="K",
+        help="also make the model answer every K tokens (16) and at stated answers, for rules that end thinking; "
+        "0 at stated answers only",
+    )  # fmt: skip
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -150,19 +168,59 @@ def _quiet_transformers() -> None:
 
 def methods_of(
     args: argparse.Namespace, identity: dict[str, Any], budgets: Sequence[int], traces: Sequence[Trace]
-) -> list[Controller]:
-    """A controller for every method and budget."""
+) -> list[Any]:
+    """A method for every name and budget."""
     overrides = dict(map(_override, args.overrides))
     fixed = {"bits", "budget"} & overrides.keys()
     if fixed:
         raise ValueError(f"{fixed.pop()} cannot be set: bits come with the traces, budgets with --budgets")
-    overrides.setdefault("chunk_size", identity["chunk_size"] if args.chunk_size is None else args.chunk_size)
-    overrides.setdefault("min_tokens", floor_of(args.min_tokens, identity, traces))
-    return [
-        build_method(name, bits=identity["bits"], budget=budget, **overrides)
-        for budget in budgets
-        for name in args.methods
-    ]
+    profile = read_profile(args.profile, identity, force=args.force) if args.profile else None
+    names = args.methods or [*PAPER, "complete", *(["settled"] if profile else [])]
+    taken = {key for name in names for key in parameters_of(name)}
+    for key in overrides.keys() - taken:
+        # Nobody takes it: the first method says what it would take instead.
+        build_method(names[0], bits=identity["bits"], budget=budgets[0], **{key: overrides[key]})
+    usual = {**_defaults(args, identity, traces), **overrides}
+    if profile is not None:
+        usual["profile"] = profile
+    found = []
+    for budget in budgets:
+        for name in names:
+            mine = {key: value for key, value in usual.items() if key in parameters_of(name)}
+            if name not in PAPER and args.chunk_size is None and "chunk_size" not in overrides:
+                mine.pop("chunk_size", None)  # these look at every token that an engine hands over
+            found.append(build_method(name, bits=identity["bits"], budget=budget, **mine))
+    return found
+
+
+def _defaults(args: argparse.Namespace, identity: dict[str, Any], traces: Sequence[Trace]) -> dict[str, Any]:
+    opening, close = identity.get("thinking") or (None, None)
+    return {
+        "chunk_size": identity["chunk_size"] if args.chunk_size is None else args.chunk_size,
+        "min_tokens": floor_of(args.min_tokens, identity, traces),
+        "answers": identity["answers"],
+        "opening": opening,
+        "close": close,
+    }
+
+
+def read_profile(path: str, identity: dict[str, Any], *, force: bool) -> Profile:
+    """A profile for a recording; one for something else is refused, or with `force` used under protest."""
+    from bitcal_tts.calibration.store import load_profile
+
+    profile = load_profile(Path(path))
+    try:
+        profile.check(identity)
+    except ProfileError as error:
+        if not force:
+            raise
+        bits = float(identity["bits"])
+        if bits not in profile.thresholds:  # the nearest precision it knows
+            nearest = min(profile.thresholds, key=lambda known: abs(known - bits))
+            thresholds = {**profile.thresholds, bits: profile.thresholds[nearest]}
+            profile = dataclasses.replace(profile, thresholds=thresholds)
+        note(f"warning: {error}. It was forced: no promise holds for what follows.")
+    return profile
 
 
 def floor_of(asked: str | int | None, identity: dict[str, Any], traces: Sequence[Trace]) -> int:

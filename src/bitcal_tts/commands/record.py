@@ -25,6 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--chunk-size", type=int, default=16, help="hidden states are compared every k tokens (%(default)s)"
     )
     parser.add_argument("--block", type=int, help="items written together: what a killed process loses (the batch)")
+    options.add_probes(parser)
     parser.add_argument("--hidden", action="store_true", help="keep the hidden vectors, not only their cosines")
     options.add_json(parser)
 
@@ -65,8 +66,9 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
             style=args.style,
             batch_size=args.batch,
             block_size=getattr(args, "block", None),
-            chunk_size=args.chunk_size,
+            chunk_size=args.chunk_size or 16,
             keep_hidden=getattr(args, "hidden", False),
+            probes=args.probes,
             progress=advance,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from bitcal_tts.evaluation.comparison import compare
 from bitcal_tts.evaluation.metrics import summarise
 from bitcal_tts.files import write_atomically, write_json
 from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.halting.methods import describe_parameters
 from bitcal_tts.tasks import Task, load_task
 from bitcal_tts.traces.replay import Outcome, outcomes
 from bitcal_tts.traces.store import TraceError, TraceStore
@@ -61,11 +62,11 @@ def replay_store(args: argparse.Namespace, store: TraceStore, budgets: Sequence[
         for method in methods:
             done = outcomes(traces, method, task, recorded_chunk_size=identity["chunk_size"], tick=lambda: advance(1))
             found += done
-            rows.append({**summarise(done, identity), "min_tokens": method.parameters.min_tokens})
+            rows.append({**summarise(done, identity), "min_tokens": getattr(method.parameters, "min_tokens", 0)})
     out.mkdir(parents=True, exist_ok=True)
     write_outcomes(out / "outcomes.parquet", found)
     summary = {"rows": rows, "comparisons": compare(found)}
-    parameters = [asdict(method.parameters) for method in methods]
+    parameters = [describe_parameters(method) for method in methods]
     write_json(out / "summary.json", {"schema": 1, **summary, "parameters": parameters, "manifest": store.manifest})
     return summary
 

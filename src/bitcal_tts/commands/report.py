@@ -14,8 +14,7 @@ from bitcal_tts.commands.replay import task_of_store, title_of
 from bitcal_tts.evaluation.comparison import corrected
 from bitcal_tts.evaluation.tables import name_of, paper_tables
 from bitcal_tts.files import write_text
-from bitcal_tts.halting.controller import Controller
-from bitcal_tts.halting.parameters import Parameters
+from bitcal_tts.halting.methods import restore
 from bitcal_tts.traces.store import TraceError, TraceStore
 
 EXAMPLE = """example:
@@ -129,8 +128,8 @@ def read_summary(folder: Path) -> dict[str, Any]:
 def browsed(store: TraceStore, summary: dict[str, Any], n: int) -> list[dict[str, Any]]:
     """Items for the browser: those on which methods differ from the full decode first, then by number."""
     task = task_of_store(store.identity)
-    methods = [Controller(Parameters(**parameters)) for parameters in summary["parameters"]]
-    by_budget: dict[int, list[Controller]] = {}
+    methods = [restore(parameters) for parameters in summary["parameters"]]
+    by_budget: dict[int, list[Any]] = {}
     for method in methods:
         by_budget.setdefault(method.parameters.budget, []).append(method)
     found = []

@@ -11,6 +11,7 @@ from bitcal_tts.commands import options
 from bitcal_tts.commands.record import describe, record_traces
 from bitcal_tts.commands.replay import replay_store, show
 from bitcal_tts.commands.report import write_report
+from bitcal_tts.halting.rules import RULES
 
 EXAMPLE = """example:
   bitcal run
@@ -23,8 +24,9 @@ A config file holds option names and values; options on the command line come be
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal run`."""
     options.add_model_options(parser)
-    options.add_method_options(parser, chunk_size=16)
+    options.add_method_options(parser)
     options.add_budgets(parser, [128, 256, 512])
+    options.add_probes(parser)
     parser.add_argument("--config", metavar="FILE", help="options from a YAML file")
     parser.add_argument("--out", type=Path, help="the folder of the run (runs/NAME by model, bits, task and seed)")
     options.add_json(parser)
@@ -35,6 +37,8 @@ def run(args: argparse.Namespace) -> None:
     args.style = options.style_of(args)
     folder = args.out or Path("runs") / _name(args)
     budgets = args.budgets
+    if (args.probes is None and set(args.methods or ()) & {"settled", *RULES}) or args.profile:
+        args.probes = 16  # what these methods do can only be replayed with probes
     store = record_traces(args, folder / "traces", max(budgets))
     summary = replay_store(args, store, budgets, folder)
     took = describe(store)

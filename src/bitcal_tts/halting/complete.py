@@ -113,4 +113,4 @@ class Complete:
         self._answer.feed(step.text)
         done = self._answer.given
         action, reason = (Action.STOP, Reason.COMPLETE) if done else (Action.CONTINUE, Reason.UNDECIDED)
-        return Decision(action, reason, self._tokens, float(done), step.entropy, 0.0, 0.0)
+        return Decision(action, reason, self._tokens, float(done), step.entropy, 0.0, 0.0, looked=done)

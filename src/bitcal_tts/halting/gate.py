@@ -78,7 +78,7 @@ class Gate:
         score: float | None = None
         boundary = False
         reasoning = not self._finished()
-        for text, entropy, logprob, margin in _tokens(step):
+        for text, entropy, logprob, margin in tokens_of(step):
             self.tokens += 1
             boundary |= self.tokens % p.every == 0
             self._answer.feed(text)
@@ -98,7 +98,7 @@ class Gate:
             step.entropy,
             0.0,
             0.0,
-            landing=self._landing() if action is Action.STOP else None,
+            landing=self.landing_for(action),
             probe_tokens=self.probe_tokens,
             looked=score is not None,
         )
@@ -116,8 +116,9 @@ class Gate:
         thinks = self.parameters.close is not None
         return self._answer.given or (thinks and self._answer.closed)
 
-    def _landing(self) -> Landing | None:
-        return None if self._answer.given else self._landing_here()
+    def landing_for(self, action: Action) -> Landing | None:
+        """What to append if the decode ended here: nothing where an answer stands, or somebody else takes over."""
+        return None if self._answer.given or action is not Action.STOP else self._landing_here()
 
     def _landing_here(self) -> Landing:
         p = self.parameters
@@ -144,7 +145,7 @@ class Rule(Gate, ABC):
         """The rule's own settings, as thresholds, the published ones included."""
 
 
-def _tokens(step: Step) -> Sequence[tuple[str, float, float, float]]:
+def tokens_of(step: Step) -> Sequence[tuple[str, float, float, float]]:
     """The step token by token, as far as the engine tells."""
     if step.token_texts is None:
         rest = max(0, step.n_tokens - 1)

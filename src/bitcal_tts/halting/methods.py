@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting import settled
+from bitcal_tts.halting.complete import Complete, GateParameters
+from bitcal_tts.halting.controller import Controller, Method
 from bitcal_tts.halting.parameters import FULL_PRECISION_BITS, Parameters
+from bitcal_tts.halting.profile import Profile
+from bitcal_tts.halting.rules import RULES, build_rule
 
+PAPER = ("fixed", "adaptive", "bitcal_tts")
 _SET_BY_METHOD = {"name", "bits", "budget", "halts"}
-OVERRIDES = tuple(f.name for f in fields(Parameters) if f.name not in _SET_BY_METHOD)
 
 
 def _fixed(**kwargs: Any) -> Controller:
@@ -26,31 +31,70 @@ def _bitcal_tts(**kwargs: Any) -> Controller:
     return Controller(Parameters(**{"effective_bits": kwargs["bits"], **kwargs}))
 
 
-METHODS: dict[str, Callable[..., Controller]] = {
-    "fixed": _fixed,
-    "adaptive": _adaptive,
-    "bitcal_tts": _bitcal_tts,
+def _complete(**kwargs: Any) -> Complete:
+    return Complete(GateParameters(**kwargs))
+
+
+METHODS: dict[str, tuple[Callable[..., Method], type[Any]]] = {
+    "fixed": (_fixed, Parameters),
+    "adaptive": (_adaptive, Parameters),
+    "bitcal_tts": (_bitcal_tts, Parameters),
+    "complete": (_complete, GateParameters),
+    "settled": (settled.build, settled.SettledParameters),
 }
+"""Methods by name, with the class of their parameters; peers' rules are in `RULES`."""
 
 
-def build_method(name: str, *, bits: float, budget: int, **overrides: Any) -> Controller:
-    """A controller for one request.
+def build_method(name: str, *, bits: float, budget: int, **overrides: Any) -> Any:
+    """A method for one request.
 
     Args:
-        name: `fixed` decodes to the budget; `adaptive` is the paper's baseline, whose calibrator and tail
-            see 16 bits; `bitcal_tts` is the paper's method, which sees the served bits.
+        name: `fixed` decodes to the budget; `adaptive` is the paper's baseline, whose calibrator and tail see 16 bits;
+            `bitcal_tts` is the paper's method, which sees the served bits; `complete` stops when the answer after the
+            marker is complete; `settled` stops where a fitted profile says the answer stands; or a peer's rule.
         bits: Served weight precision.
         budget: Hard cap on new tokens.
-        **overrides: Any parameter of `Parameters`, e.g. `min_tokens=48, tail=False`.
+        **overrides: Any parameter of the method, e.g. `min_tokens=48, tail=False`.
 
     Raises:
         ValueError: An unknown method or parameter, or a bad value.
     """
-    if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}; available: {', '.join(METHODS)}")
+    known = parameters_of(name)
     for key in overrides:
-        if key not in OVERRIDES:
-            near = difflib.get_close_matches(key, OVERRIDES, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; available: {', '.join(OVERRIDES)}"
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; available: {', '.join(known)}"
             raise ValueError(f"unknown parameter {key!r} of method {name!r}{hint}")
-    return METHODS[name](name=name, bits=bits, budget=budget, **overrides)
+    if name == "settled" and "profile" not in overrides:
+        raise ValueError("method 'settled' needs a profile: fit one with bitcal fit")
+    if name in RULES:
+        return build_rule(name, bits=bits, budget=budget, **overrides)
+    return METHODS[name][0](name=name, bits=bits, budget=budget, **overrides)
+
+
+def parameters_of(name: str) -> tuple[str, ...]:
+    """What may be set of a method."""
+    registry: Mapping[str, tuple[Callable[..., Method], type[Any]]] = {**METHODS, **RULES}
+    if name not in registry:
+        raise ValueError(f"unknown method {name!r}; available: {', '.join(registry)}")
+    return tuple(f.name for f in fields(registry[name][1]) if f.name not in _SET_BY_METHOD)
+
+
+def describe_parameters(method: Method) -> dict[str, Any]:
+    """A method's parameters as JSON types; infinity, which JSON has not, is left out."""
+    told: dict[str, Any] = {}
+    for field in fields(method.parameters):
+        value = getattr(method.parameters, field.name)
+        if isinstance(value, Profile):
+            value = value.to_dict()
+        if not (isinstance(value, float) and math.isinf(value)):
+            told[field.name] = value
+    return told
+
+
+def restore(parameters: Mapping[str, Any]) -> Any:
+    """The method whose parameters a summary holds."""
+    values = dict(parameters)
+    name, bits, budget = values.pop("name"), values.pop("bits"), values.pop("budget")
+    known = parameters_of(name)
+    return build_method(name, bits=bits, budget=budget, **{k: v for k, v in values.items() if k in known})

@@ -29,6 +29,9 @@ _PACKAGES = (
 )
 
 
+_PROBED_TOGETHER = 256  # each holds keys and values of its own
+
+
 def record(
     engine: Engine,
     task: Task,
@@ -118,7 +121,7 @@ def record(
                     task.answers,
                     store.identity.get("thinking"),
                     every=probes,
-                    batch_size=batch_size,
+                    batch_size=min(batch_size, _PROBED_TOGETHER),
                 )
                 measured["probe_seconds"] = round(time.perf_counter() - began, 3)
             meta = {"block": block, **measured, "environment": here}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitcal_tts.halting.controller import Controller, Decision, Step
+from bitcal_tts.halting.controller import Decision, Method, Probe, Step
+from bitcal_tts.halting.landing import Landing
+from bitcal_tts.halting.rules.oracle import Oracle
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.store import TraceError
@@ -54,11 +56,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Halt:
-    """Where a controller left a trace, and why; `decision` is None where the trace ended by itself."""
+    """Where a method left a trace, and why; `decision` is None where the trace ended by itself.
+
+    `probe_tokens` is what probing had cost by then.
+    """
 
     tokens: int
     finish: str
     decision: Decision | None
+    probe_tokens: int = 0
 
 
 def steps(trace: Trace, chunk_size: int, budget: int) -> Iterator[Step]:
@@ -80,16 +86,44 @@ def steps(trace: Trace, chunk_size: int, budget: int) -> Iterator[Step]:
             logprobs=trace.logprobs[chunk],  # type: ignore[arg-type]
             margins=trace.margins[chunk],  # type: ignore[arg-type]
             top_logprobs=trace.top_logprobs[chunk],  # type: ignore[arg-type]
+            probe=_prober(trace, end),
         )
 
 
-def replay(trace: Trace, controller: Controller, budget: int) -> Halt:
+def _prober(trace: Trace, tokens: int) -> Callable[[Landing], Probe] | None:
+    return None if trace.probes is None else lambda _: probe_at(trace, tokens)
+
+
+def probe_at(trace: Trace, tokens: int) -> Probe:
+    """What the model answered when made to after so many tokens."""
+    if trace.probes is None:
+        raise TraceError("a method that ends the thinking needs probes, and these traces have none: record --probes")
+    if tokens not in trace.probes:
+        raise TraceError(
+            f"item {trace.item.id!r} was not probed after {tokens} tokens, where a method ends it: "
+            "record with --probes 16, or change `every` to a multiple of what was recorded"
+        )
+    return trace.probes[tokens]
+
+
+def replay(trace: Trace, controller: Method, budget: int) -> Halt:
     """Run a fresh controller over a trace."""
+    spent = 0
     for step in steps(trace, controller.parameters.chunk_size, budget):
         decision = controller.observe(step)
+        spent = decision.probe_tokens
         if decision.halts:
-            return Halt(decision.tokens, "halted", decision)
-    return end_of(trace, budget)
+            return Halt(decision.tokens, "halted", decision, spent)
+    return dataclasses.replace(end_of(trace, budget), probe_tokens=spent)
+
+
+def ending(trace: Trace, halt: Halt, task: Task) -> tuple[int, str | None]:
+    """Tokens and answer of a trace that was left somewhere; a soft landing adds the tokens it takes."""
+    landing = halt.decision.landing if halt.decision else None
+    if landing is None:
+        return halt.tokens, task.answers.value(trace.text_at(halt.tokens))
+    probe = probe_at(trace, halt.tokens)
+    return halt.tokens + probe.n_tokens, task.answers.value(landing.cue + probe.text)
 
 
 def end_of(trace: Trace, budget: int) -> Halt:
@@ -105,7 +139,7 @@ def end_of(trace: Trace, budget: int) -> Halt:
 
 def outcomes(
     traces: Sequence[Trace],
-    method: Controller,
+    method: Method,
     task: Task,
     *,
     recorded_chunk_size: int = 16,
@@ -116,12 +150,12 @@ def outcomes(
     traces = at_chunk_size(traces, p.chunk_size, recorded_chunk_size, needed=p.reads_hidden)
     found = []
     for trace in traces:
-        halt = replay(trace, method.fresh(), p.budget)
+        halt = replay(trace, informed(method.fresh(), trace, task, p.budget), p.budget)
         full = end_of(trace, p.budget)
-        answer = task.answers.value(trace.text_at(halt.tokens))
+        tokens, answer = ending(trace, halt, task)
         correct = task.correct(answer, trace.item)
         full_correct = correct
-        if full.tokens != halt.tokens:
+        if halt.decision is not None:
             full_correct = task.correct(task.answers.value(trace.text_at(full.tokens)), trace.item)
         found.append(
             Outcome(
@@ -129,8 +163,8 @@ def outcomes(
                 method=p.name,
                 bits=p.bits,
                 budget=p.budget,
-                tokens=halt.tokens,
-                probe_tokens=0,
+                tokens=tokens,
+                probe_tokens=halt.probe_tokens,
                 finish=halt.finish,
                 reason=str(halt.decision.reason) if halt.decision else halt.finish,
                 answer=answer,
@@ -142,6 +176,31 @@ def outcomes(
         if tick:
             tick()
     return found
+
+
+def informed(method: Method, trace: Trace, task: Task, budget: int) -> Method:
+    """Tell an oracle what it may know of a trace; other methods know nothing."""
+    if isinstance(method, Oracle):
+        probes = trace.probes or {}
+        answers = {at: task.answers.value(task.answers.cue + probe.text) for at, probe in probes.items()}
+        if method.wants == "right":
+            good = {at for at, answer in answers.items() if task.correct(answer, trace.item)}
+        else:
+            final = task.answers.value(trace.text_at(end_of(trace, budget).tokens))
+            good = _unchanging(answers, final, task)
+        method.told(lambda tokens: tokens in good)
+    return method
+
+
+def _unchanging(answers: Mapping[int, str | None], final: str | None, task: Task) -> set[int]:
+    """Places from which on the forced answer is always the final one."""
+    good: set[int] = set()
+    for at in sorted(answers, reverse=True):
+        answer = answers[at]
+        if answer is None or final is None or not task.answers.equal(answer, final):
+            break
+        good.add(at)
+    return good
 
 
 def at_chunk_size(traces: Sequence[Trace], chunk_size: int, recorded: int, *, needed: bool = True) -> Sequence[Trace]:

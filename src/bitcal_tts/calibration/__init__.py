@@ -1,0 +1,1 @@
+"""Fitting a profile and certifying its thresholds."""

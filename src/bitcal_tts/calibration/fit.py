@@ -1,0 +1,272 @@
+"""Trace folders -> a profile with its guarantee."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitcal_tts.calibration.looks import BLANK, Looks, looks_of
+from bitcal_tts.calibration.risk import Certificate, certify, check_levels, grid
+from bitcal_tts.halting.features import NAMES
+from bitcal_tts.halting.profile import Profile, ProfileError
+from bitcal_tts.halting.settled import Settled, SettledParameters
+from bitcal_tts.tasks.base import Task
+from bitcal_tts.traces.gates import GateSweep
+from bitcal_tts.traces.schema import Trace
+
+KINDS = ("logistic", "boosted")
+LABELS = ("gold", "final")
+MIN_ITEMS = 40
+_REFERENCES = 500
+_SHARED = ("engine", "compute_dtype", "model", "model_sha256", "task", "style", "answers", "thinking")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Traces at one precision, with what the manifest says of them."""
+
+    identity: Mapping[str, Any]
+    traces: Sequence[Trace]
+    task: Task
+
+    @property
+    def bits(self) -> float:
+        """Served weight precision."""
+        return float(self.identity["bits"])
+
+
+def settled_parameters(identity: Mapping[str, Any], profile: Profile, budget: int, **options: Any) -> SettledParameters:
+    """How `settled` is set up for a recording."""
+    opening, close = identity.get("thinking") or (None, None)
+    return SettledParameters(
+        name="settled",
+        bits=identity["bits"],
+        budget=budget,
+        answers=identity["answers"],
+        opening=opening,
+        close=close,
+        profile=profile,
+        **options,
+    )
+
+
+def fit(
+    recordings: Sequence[Recording],
+    *,
+    risk: float,
+    confidence: float,
+    kind: str = "logistic",
+    label: str = "gold",
+    features: Sequence[str] = NAMES,
+    looks: str = "statements",
+    share: float = 0.5,
+    p_value: str = "binomial",
+    budget: int | None = None,
+    seed: int = 0,
+    known: Profile | None = None,
+    tick: Callable[[], None] | None = None,
+) -> Profile:
+    """Fit a scorer on a share of the items and certify a threshold per precision on the rest.
+
+    Args:
+        recordings: One or more precisions of one model on one task.
+        risk: Most of P(full run right and stopped run wrong).
+        confidence: How surely that holds, over the calibration items.
+        kind: `logistic` or `boosted`.
+        label: `gold`, or `final` where no gold answers are needed.
+        features: Names of the features to use.
+        looks: Where the gate looks: `statements`, `boundaries` or `both`.
+        share: Of the items, for fitting the scorer; the rest certify.
+        p_value: `binomial` or `hoeffding_bentkus`.
+        budget: Hard cap on new tokens; the recorded one by default.
+        seed: Chooses which items fit and which certify.
+        known: A profile whose scorer is kept: only thresholds are added, from all items.
+        tick: Told of each trace, three times.
+    """
+    check_levels(risk, confidence)
+    if not recordings:
+        raise ValueError("there is nothing to fit on")
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    if not 0 < share < 1:
+        raise ValueError(f"share must be above 0 and below 1, got {share!r}")
+    _same_model(recordings)
+    caps = {recording.identity["budget"] for recording in recordings}
+    budget = min(caps) if budget is None else budget
+    halves = [_split(recording, share, seed, whole=known is not None) for recording in recordings]
+    if known is not None:
+        known.check({k: v for k, v in recordings[0].identity.items() if k != "bits"})
+        looks = str(known.identity.get("looks", looks))
+        profile = known
+    else:
+        profile = _fit_scorer(recordings, halves, kind, label, features, looks, budget, tick)
+    thresholds, evidence, reference = dict(profile.thresholds), dict(profile.evidence), dict(profile.reference)
+    for recording, (chosen, held) in zip(recordings, halves, strict=True):
+        settings = settled_parameters(recording.identity, profile, budget, looks=looks, threshold=math.inf)
+        strict = GateSweep([recording.traces[i] for i in chosen], Settled(settings), recording.task, tick=tick)
+        sweep = GateSweep([recording.traces[i] for i in held], Settled(settings), recording.task, tick=tick)
+        thresholds_to_test = grid(strict.all_scores() if len(chosen) else sweep.all_scores())
+        found = certify(
+            lambda t, s=sweep: int(s.lost(s.at(t)).sum()),  # type: ignore[misc]
+            len(held),
+            thresholds_to_test,
+            risk=risk,
+            confidence=confidence,
+            p_value=p_value,
+        )
+        thresholds[recording.bits] = found.threshold
+        evidence[f"{recording.bits:g}"] = _evidence(found, sweep, risk, confidence, p_value, len(chosen), len(held))
+        reference[recording.bits] = tuple(_first_scores(recording, held, settings)[:_REFERENCES])
+    return replace(profile, thresholds=thresholds, evidence=evidence, reference=reference)
+
+
+def _fit_scorer(
+    recordings: Sequence[Recording],
+    halves: Sequence[tuple[list[int], list[int]]],
+    kind: str,
+    label: str,
+    features: Sequence[str],
+    looks: str,
+    budget: int,
+    tick: Callable[[], None] | None,
+) -> Profile:
+    """A scorer from the looks of the fitting share of all recordings, pooled; bits are a feature like any other."""
+    found = []
+    for recording, (chosen, _) in zip(recordings, halves, strict=True):
+        settings = settled_parameters(recording.identity, BLANK, budget, looks=looks, threshold=math.inf)
+        found.append(looks_of([recording.traces[i] for i in chosen], settings, recording.task, tick=tick))
+    vectors, right = _labelled(found, label)
+    kept = [name for name in NAMES if name in set(features)]
+    columns = vectors[:, [NAMES.index(name) for name in kept]]
+    # A feature that never changes says nothing, and would be divided by its spread.
+    kept = [name for name, spread in zip(kept, np.ptp(columns, axis=0), strict=True) if spread > 0]
+    columns = vectors[:, [NAMES.index(name) for name in kept]]
+    model = _logistic(columns, right) if kind == "logistic" else _boosted(columns, right)
+    shared = {key: recordings[0].identity.get(key) for key in _SHARED}
+    identity = {
+        **shared,
+        "temperature": sorted({r.identity["decoding"]["temperature"] for r in recordings}),
+        "splits": sorted({str(r.identity.get("split")) for r in recordings}),
+        "budget": budget,
+        "label": label,
+        "looks": looks,
+        "fitted_looks": len(right),
+        "fitted_bits": sorted(r.bits for r in recordings),
+    }
+    return Profile(kind, tuple(kept), model, {}, identity, {}, {})
+
+
+def _labelled(found: Sequence[Looks], label: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    vectors = np.concatenate([looks.vectors for looks in found])
+    right = np.concatenate([looks.label(label) for looks in found])
+    if len(right) == 0:
+        raise ValueError("no answer is ever stated in these traces: there is nothing to fit on")
+    if right.all() or not right.any():
+        what = "loses nothing" if right.all() else "loses"
+        raise ValueError(
+            f"stopping {what} at every one of the {len(right)} looks: with one class only there is nothing to fit; "
+            "record more items, or harder ones"
+        )
+    return vectors, right
+
+
+def _logistic(columns: NDArray[np.float64], right: NDArray[np.bool_]) -> dict[str, Any]:
+    from sklearn.linear_model import LogisticRegression
+
+    mean, scale = columns.mean(axis=0), columns.std(axis=0)
+    fitted = LogisticRegression(max_iter=2000).fit((columns - mean) / scale, right)
+    return {
+        "mean": mean.tolist(),
+        "scale": scale.tolist(),
+        "weights": fitted.coef_[0].tolist(),
+        "intercept": float(fitted.intercept_[0]),
+    }
+
+
+def _boosted(columns: NDArray[np.float64], right: NDArray[np.bool_]) -> dict[str, Any]:
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    fitted = GradientBoostingClassifier(
+        n_estimators=80, max_depth=3, learning_rate=0.15, subsample=0.5, max_features=8, random_state=0
+    ).fit(columns, right)
+    prior = float(right.mean())
+    trees = []
+    for (stump,) in fitted.estimators_:
+        tree = stump.tree_
+        leaf = tree.children_left < 0
+        own = np.arange(tree.node_count)
+        trees.append({
+            "feature": np.where(leaf, 0, tree.feature).tolist(),
+            # A leaf leads to itself, so that all trees may take the same number of steps.
+            "threshold": np.where(leaf, 0.0, tree.threshold).tolist(),
+            "left": np.where(leaf, own, tree.children_left).tolist(),
+            "right": np.where(leaf, own, tree.children_right).tolist(),
+            "value": (fitted.learning_rate * tree.value[:, 0, 0]).tolist(),
+        })  # fmt: skip
+    return {"trees": trees, "depth": 3, "start": math.log(prior / (1 - prior))}
+
+
+def _split(recording: Recording, share: float, seed: int, *, whole: bool) -> tuple[list[int], list[int]]:
+    """Items that fit and items that certify, by a seeded draw; all certify where the scorer is known."""
+    n = len(recording.traces)
+    if n < MIN_ITEMS:
+        raise ValueError(f"{n} items at {recording.bits:g} bits are too few: at least {MIN_ITEMS} are needed")
+    if whole:
+        # The strictest tenth of a known scorer's thresholds must not come from the items they are tested on.
+        share = 0.1
+    order = np.random.default_rng(seed).permutation(n)
+    cut = round(share * n)
+    return sorted(map(int, order[:cut])), sorted(map(int, order[cut:]))
+
+
+def _same_model(recordings: Sequence[Recording]) -> None:
+    first = recordings[0].identity
+    for recording in recordings[1:]:
+        for key in _SHARED:
+            if recording.identity.get(key) != first.get(key):
+                other = recording.identity.get(key)
+                raise ProfileError(f"recordings to be pooled must agree in {key}: {first.get(key)!r} and {other!r}")
+    bits = [recording.bits for recording in recordings]
+    if len(set(bits)) < len(bits):
+        raise ProfileError(f"each precision may come once, got {', '.join(f'{b:g}' for b in bits)}")
+
+
+def _evidence(
+    found: Certificate, sweep: GateSweep, risk: float, confidence: float, p_value: str, fitted: int, certified: int
+) -> dict[str, Any]:
+    cut = sweep.at(found.threshold)
+    return {
+        "risk": risk,
+        "confidence": confidence,
+        "p_value_kind": p_value,
+        "certified": math.isfinite(found.threshold),
+        "fitted_items": fitted,
+        "certified_items": certified,
+        "losses": found.losses,
+        "p_value": found.p_value,
+        "more_items_needed": found.more,
+        "tokens": float(cut.cost.mean()),
+        "full_tokens": float(sweep.full_tokens.mean()),
+        "accuracy": float(cut.correct.mean()),
+        "full_accuracy": float(sweep.full_correct.mean()),
+    }
+
+
+def _first_scores(recording: Recording, held: Sequence[int], settings: SettledParameters) -> list[float]:
+    """Scores at the first look of the certifying items."""
+    from bitcal_tts.traces.replay import steps
+
+    scores = []
+    for i in held[:_REFERENCES]:
+        gate = Settled(settings)
+        for step in steps(recording.traces[i], settings.chunk_size, settings.budget):
+            gate.observe(step)
+            if gate.first_score is not None:
+                scores.append(gate.first_score)
+                break
+    return scores

@@ -1,0 +1,113 @@
+"""bitcal fit: trace folders -> a profile for the method settled, with its guarantee."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from bitcal_tts.calibration.fit import KINDS, LABELS, Recording, fit
+from bitcal_tts.calibration.risk import P_VALUES
+from bitcal_tts.calibration.store import load_profile, save_profile
+from bitcal_tts.commands import options
+from bitcal_tts.commands.replay import open_complete, task_of_store
+from bitcal_tts.commands.table import print_table
+from bitcal_tts.halting.features import NAMES
+from bitcal_tts.halting.profile import Profile
+
+EXAMPLE = """example:
+  bitcal record --style thinking --temperature 0.6 --split calibration --n 2000 --probes 16 --out traces/calibration
+  bitcal fit traces/calibration --risk 0.01 --confidence 0.9 --out profile.json
+  bitcal replay traces/test --profile profile.json
+  bitcal fit traces/calibration-2bit --profile profile.json --out profile.json
+
+With --confidence, at most --risk of all requests are right at full length and wrong when stopped. Several folders of
+one model at several precisions are pooled, each precision with a threshold of its own. The last line adds a precision
+to a profile that is there: its scorer is kept, a few hundred items give the threshold."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `bitcal fit`."""
+    parser.add_argument("traces", type=Path, nargs="+", help="folders that bitcal record --probes wrote")
+    parser.add_argument("--out", type=Path, required=True, help="the profile, a JSON file")
+    parser.add_argument("--risk", type=float, default=0.01, help="most lost-correct answers to promise (%(default)s)")
+    parser.add_argument("--confidence", type=float, default=0.9, help="how surely the promise holds (%(default)s)")
+    parser.add_argument("--kind", choices=KINDS, default="logistic", help="the scorer (%(default)s)")
+    parser.add_argument(
+        "--label", choices=LABELS, default="gold",
+        help="gold: nothing right is lost; final: the full run ends the same, no gold answers needed (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--looks", choices=("statements", "boundaries", "both"), default="statements",
+                        help="where it may stop (%(default)s)")  # fmt: skip
+    parser.add_argument("--features", type=_features, default=list(NAMES), help="comma-separated, to leave some out")
+    parser.add_argument("--share", type=float, default=0.5, help="of the items, for the scorer (%(default)s)")
+    parser.add_argument("--p-value", choices=tuple(P_VALUES), default="binomial", help="the test (%(default)s)")
+    parser.add_argument("--budget", type=int, help="hard cap on new tokens (the recorded one)")
+    parser.add_argument("--seed", type=int, default=0, help="chooses which items fit and which certify (%(default)s)")
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="keep this profile's scorer, add thresholds only")
+    options.add_json(parser)
+
+
+def _features(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"unknown features {', '.join(unknown)}; known: {', '.join(NAMES)}")
+    return names
+
+
+def run(args: argparse.Namespace) -> None:
+    """Fit, write the profile, and say what it promises."""
+    recordings = []
+    for folder in args.traces:
+        store = open_complete(folder)
+        recordings.append(Recording(store.identity, store.read(), task_of_store(store.identity)))
+    known = load_profile(args.profile) if args.profile else None
+    steps = sum(len(r.traces) for r in recordings) * 3 // 2
+    with options.progress("fitting", steps, quiet=args.json) as advance:
+        profile = fit(
+            recordings,
+            risk=args.risk,
+            confidence=args.confidence,
+            kind=args.kind,
+            label=args.label,
+            features=args.features,
+            looks=args.looks,
+            share=args.share,
+            p_value=args.p_value,
+            budget=args.budget,
+            seed=args.seed,
+            known=known,
+            tick=lambda: advance(1),
+        )
+    save_profile(args.out, profile)
+    if args.json:
+        print(json.dumps({"schema": 1, "profile": str(args.out), "evidence": profile.evidence}))
+    else:
+        _show(profile, args.out)
+
+
+def _show(profile: Profile, path: Path) -> None:
+    rows = []
+    for bits in sorted(profile.thresholds, reverse=True):
+        told: dict[str, Any] = profile.evidence[f"{bits:g}"]
+        threshold = profile.thresholds[bits]
+        rows.append((
+            f"{bits:g}", f"{100 * told['risk']:g} %", str(told["certified_items"]), str(told["losses"]),
+            f"{told['p_value']:.2g}", f"{threshold:.5f}" if math.isfinite(threshold) else "never stops",
+            f"{told['tokens']:.0f} of {told['full_tokens']:.0f}",
+            f"{100 * told['accuracy']:.1f} ({100 * told['full_accuracy']:.1f})",
+        ))  # fmt: skip
+    names = ("bits", "risk", "items", "losses", "p", "threshold", "tokens", "accuracy % (full)")
+    confidence = next(iter(profile.evidence.values()))["confidence"]
+    print_table(f"Certified with confidence {confidence:g} on {profile.identity['task']}", names, rows)
+    for bits in profile.thresholds:
+        told = profile.evidence[f"{bits:g}"]
+        if not told["certified"]:
+            print(
+                f"at {bits:g} bits nothing could be certified: it will not stop early; "
+                f"about {told['more_items_needed']:,} more items are needed"
+            )
+    print(f"profile: {path}")

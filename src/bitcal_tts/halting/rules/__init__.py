@@ -1,0 +1,44 @@
+"""Peers' rules, one file each, behind one interface: what docs/methods.md says of each is in its docstring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bitcal_tts.halting.complete import Complete, GateParameters
+from bitcal_tts.halting.controller import Method
+from bitcal_tts.halting.gate import LandingParameters
+from bitcal_tts.halting.rules.convergence import Convergence, ConvergenceParameters
+from bitcal_tts.halting.rules.cusum import Cusum, CusumParameters
+from bitcal_tts.halting.rules.deepconf import DeepConf, DeepConfParameters
+from bitcal_tts.halting.rules.deer import Deer, DeerParameters
+from bitcal_tts.halting.rules.dynasor import Dynasor, DynasorParameters
+from bitcal_tts.halting.rules.eat import Eat, EatParameters
+from bitcal_tts.halting.rules.guard import Guard
+from bitcal_tts.halting.rules.oracle import FinalOracle, Oracle
+from bitcal_tts.halting.rules.random_matched import RandomMatched
+from bitcal_tts.halting.rules.s1 import S1
+from bitcal_tts.halting.rules.truncate import Truncate
+
+RULES: dict[str, tuple[Callable[..., Method], type[GateParameters]]] = {
+    "marker": (Complete, GateParameters),
+    "truncate": (Truncate, LandingParameters),
+    "s1": (S1, LandingParameters),
+    "random": (RandomMatched, LandingParameters),
+    "oracle": (Oracle, LandingParameters),
+    "oracle_final": (FinalOracle, LandingParameters),
+    "deer": (Deer, DeerParameters),
+    "dynasor": (Dynasor, DynasorParameters),
+    "convergence": (Convergence, ConvergenceParameters),
+    "eat": (Eat, EatParameters),
+    "deepconf": (DeepConf, DeepConfParameters),
+    "cusum": (Cusum, CusumParameters),
+    "guard": (Guard, GateParameters),
+}
+"""Rules by name, with the class of their parameters."""
+
+
+def build_rule(name: str, **kwargs: Any) -> Method:
+    """A rule from keyword arguments."""
+    make, parameters = RULES[name]
+    return make(parameters(name=name, **kwargs))

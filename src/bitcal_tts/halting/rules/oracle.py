@@ -1,0 +1,44 @@
+"""Upper bounds that know the answer: the earliest boundary whose forced answer is right, or never changes again.
+
+They cannot be served: replay tells them what no engine knows. The probes they look at are not charged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bitcal_tts.halting.controller import Step
+from bitcal_tts.halting.gate import Rule
+
+
+class Oracle(Rule):
+    """Exits as soon as it is told that the answer here is good."""
+
+    wants = "right"
+    """What it asks to be told: `right`, or `final` where the answer never changes from here on."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters)
+        self._good: Callable[[int], bool] | None = None
+
+    def told(self, good: Callable[[int], bool]) -> None:
+        """Take the judge of this item: is the forced answer after so many tokens good?"""
+        self._good = good
+
+    def boundary(self, step: Step) -> float | None:
+        """1 where the forced answer is good."""
+        if self._good is None:
+            raise ValueError(f"{self.parameters.name} needs to be told the answers: it exists in replay only")
+        return float(self._good(self.tokens))
+
+    @classmethod
+    def thresholds(cls) -> Sequence[float]:
+        """One."""
+        return [1.0]
+
+
+class FinalOracle(Oracle):
+    """Exits where the forced answer equals the full run's and stays so."""
+
+    wants = "final"

@@ -1,0 +1,20 @@
+"""s1's budget forcing (simplescaling/s1), the part that ends thinking: a cap on it, then the answer is cued.
+
+Deviations: the cue is the task's own in place of `Final Answer:`. The other part, appending "Wait" where the model
+would end by itself, writes text that no recording holds and is not ported.
+"""
+
+from __future__ import annotations
+
+from bitcal_tts.halting.controller import Step
+from bitcal_tts.halting.rules.truncate import Truncate
+
+
+class S1(Truncate):
+    """The cap counts tokens of thinking, its opening marker left out."""
+
+    def boundary(self, step: Step) -> float | None:
+        """Tokens of thinking so far; None outside of it."""
+        if self.parameters.close is not None and not self._answer.inside:
+            return None
+        return float(self.tokens)

@@ -1,0 +1,112 @@
+"""A gate at every threshold from one pass over the traces.
+
+A gate ends a trace at the first look whose score reaches the threshold. So only looks that score higher than all before
+them can ever be that look; each trace keeps those, and a threshold is a search among them. The result is exactly that
+of `replay`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitcal_tts.halting.gate import Gate
+from bitcal_tts.tasks.base import Task
+from bitcal_tts.traces.replay import Halt, end_of, ending, informed, steps
+from bitcal_tts.traces.schema import Trace
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a gate does on every trace at one threshold."""
+
+    tokens: NDArray[np.int64]
+    probe_tokens: NDArray[np.int64]
+    correct: NDArray[np.bool_]
+    halted: NDArray[np.bool_]
+
+    @property
+    def cost(self) -> NDArray[np.int64]:
+        """Tokens, those of probes included."""
+        return self.tokens + self.probe_tokens
+
+
+class GateSweep:
+    """The looks of a gate along every trace, ready to be cut at any threshold.
+
+    Args:
+        traces: Recorded with probes where the gate probes or lands.
+        gate: Its threshold does not matter.
+        task: Extracts and scores answers.
+        tick: Told of each trace.
+    """
+
+    def __init__(
+        self, traces: Sequence[Trace], gate: Gate, task: Task, *, tick: Callable[[], None] | None = None
+    ) -> None:
+        p = gate.parameters
+        never = type(gate)(dataclasses.replace(p, threshold=math.inf))
+        self.strict = gate.strict
+        self._scores: list[NDArray[np.float64]] = []
+        self._ends: list[list[tuple[int, int, bool, bool]]] = []
+        self.full_tokens = np.zeros(len(traces), dtype=np.int64)
+        self.full_correct = np.zeros(len(traces), dtype=bool)
+        for i, trace in enumerate(traces):
+            full = end_of(trace, p.budget)
+            self.full_tokens[i] = full.tokens
+            self.full_correct[i] = task.correct(task.answers.value(trace.text_at(full.tokens)), trace.item)
+            self._observe(trace, informed(never.fresh(), trace, task, p.budget), task, p)
+            if tick:
+                tick()
+
+    def _observe(self, trace: Trace, gate: Any, task: Task, p: Any) -> None:
+        highest = -math.inf
+        scores: list[float] = []
+        ends: list[tuple[int, int, bool, bool]] = []
+        halt = end_of(trace, p.budget)
+        spent = 0
+        for step in steps(trace, p.chunk_size, p.budget):
+            decision = gate.observe(step)
+            spent = decision.probe_tokens
+            if decision.looked and decision.confidence > highest:
+                highest = decision.confidence
+                # Where it would end if the threshold were this score: as the gate itself would.
+                action = type(gate).action
+                there = dataclasses.replace(decision, action=action, landing=gate.landing_for(action))
+                scores.append(highest)
+                ends.append(self._end(trace, Halt(decision.tokens, "halted", there, spent), task))
+            if decision.halts:
+                halt = Halt(decision.tokens, "halted", decision, spent)
+                break
+        ends.append(self._end(trace, dataclasses.replace(halt, probe_tokens=spent), task))
+        self._scores.append(np.array(scores))
+        self._ends.append(ends)
+
+    @staticmethod
+    def _end(trace: Trace, halt: Halt, task: Task) -> tuple[int, int, bool, bool]:
+        tokens, answer = ending(trace, halt, task)
+        return tokens, halt.probe_tokens, task.correct(answer, trace.item), halt.decision is not None
+
+    def at(self, threshold: float) -> Cut:
+        """What the gate does at a threshold."""
+        side = "right" if self.strict else "left"
+        chosen = [
+            ends[int(np.searchsorted(scores, threshold, side=side))]  # type: ignore[call-overload]
+            for scores, ends in zip(self._scores, self._ends, strict=True)
+        ]
+        tokens, probes, correct, halted = zip(*chosen, strict=True)
+        return Cut(np.array(tokens), np.array(probes), np.array(correct), np.array(halted))
+
+    def all_scores(self) -> NDArray[np.float64]:
+        """Every score that a threshold could be put at, in rising order."""
+        return np.unique(np.concatenate([*self._scores, np.zeros(0)]))
+
+    def lost(self, cut: Cut) -> NDArray[np.bool_]:
+        """Halted and wrong where the full trace is right."""
+        return cut.halted & ~cut.correct & self.full_correct
