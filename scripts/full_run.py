@@ -108,8 +108,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=N, help="rows decoded together (%(default)s)")
     parser.add_argument("--budget", type=int, default=512)
     parser.add_argument("--only", default="", help="only cells whose name holds this")
+    parser.add_argument("--bits", default=",".join(map(str, BITS)), help="only these precisions (%(default)s)")
     args = parser.parse_args()
-    wanted = [cell for cell in cells(args.n, args.calibration_n) if args.only in cell.name]
+    bits = args.bits.split(",")
+    wanted = [cell for cell in cells(args.n, args.calibration_n) if args.only in cell.name and str(cell.bits) in bits]
     with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         running = {
             pool.submit(record_cell, cell, args.traces / cell.name, args.batch, args.budget): cell for cell in wanted

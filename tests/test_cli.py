@@ -54,14 +54,14 @@ def test_record_then_replay(tiny: str, capsys: pytest.CaptureFixture[str], tmp_p
     assert recorded["items"] == 6
     replayed = json_of(capsys, "replay", "traces", "--budgets", "64,96", "--min-tokens", "32")
     assert [(row["budget"], row["method"]) for row in replayed["rows"]] == [
-        (b, m) for b in (64, 96) for m in ("fixed", "adaptive", "bitcal_tts")
+        (b, m) for b in (64, 96) for m in ("fixed", "adaptive", "bitcal_tts", "complete")
     ]
     twice = json_of(capsys, "replay", "traces", "--budgets", "64,64", "--methods", "fixed,fixed", "--out", "o")
     assert len(twice["rows"]) == 1
     for row in replayed["rows"]:
         assert set(row) >= FIELDS
         assert row["model"] == "tiny-1m"
-        assert row["min_tokens"] == 32
+        assert row["min_tokens"] == (None if row["method"] == "complete" else 32)
         assert 0 <= row["accuracy_low"] <= row["accuracy"] <= row["accuracy_high"] <= 1
     assert (tmp_path / "traces" / "outcomes.parquet").exists()
     assert main(["replay", "traces", "--methods", "fixed"]) == 0
@@ -72,7 +72,7 @@ def test_run_is_record_and_replay_in_one(tiny: str, capsys: pytest.CaptureFixtur
     first = json_of(capsys, "run", *SMALL, "--budgets", "64,32")
     assert {row["budget"] for row in first["rows"]} == {32, 64}
     assert {row["style"] for row in first["rows"]} == {"instruct"}
-    assert {row["min_tokens"] for row in first["rows"]} == {48}
+    assert {row["min_tokens"] for row in first["rows"]} == {48, None}
     assert json_of(capsys, "run", *SMALL, "--budgets", "64,32")["rows"] == first["rows"]
     summary = json.loads((Path(first["folder"]) / "summary.json").read_text())
     assert summary["rows"] == first["rows"]

@@ -71,7 +71,7 @@ def test_the_page_works_from_disk(run_folder: Path, browser: Any, width: int) ->
     lost = next(r for r in summary["rows"] if (r["method"], r["budget"]) == ("adaptive", 192))["lost_correct_rate"] * 40
     assert page.locator("#item option").count() == min(round(lost), 30)
     assert page.locator("#text .stop").count() >= 1
-    assert page.locator("#ends tr").count() == 4
+    assert page.locator("#ends tr").count() == 5
     assert page.locator("#decisions tr").count() > 1
     # Nothing but the page itself was asked for, nothing went wrong, and it does not scroll sideways.
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
@@ -117,7 +117,7 @@ def test_explain(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     trace = store.read()[3]
     assert (found["item"], found["text"]) == (trace.item.id, trace.text)
-    assert [m["method"] for m in found["methods"]] == ["fixed", "adaptive", "bitcal_tts"]
+    assert [m["method"] for m in found["methods"]] == ["fixed", "adaptive", "bitcal_tts", "complete"]
     assert main(["explain", folder, trace.item.id, "--min-tokens", "48"]) == 0
     assert "Where each method ends" in capsys.readouterr().out
     assert main(["explain", folder, "nobody"]) == 2

@@ -19,6 +19,7 @@ COMMANDS = {
     "record": "model x task -> a trace folder (resumable)",
     "replay": "trace folder x methods x budgets -> outcomes",
     "fit": "trace folders -> a profile for the method settled, with its guarantee",
+    "compare": "every method and rule of the field on the same traces",
     "report": "runs -> figures and one HTML page",
     "signals": "how far the confidence can be trusted, and what the precision does to the signals",
     "explain": "one item: its trace, signals, decisions, and what each method would have done",

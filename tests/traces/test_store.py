@@ -145,7 +145,7 @@ def test_a_part_with_other_columns_is_named(copied: Path) -> None:
     part = copied / "part-00000.parquet"
     table = pq.read_table(part)
     pq.write_table(table.drop_columns(["margins"]), part)
-    with pytest.raises(TraceError, match="does not have the columns of schema 1"):
+    with pytest.raises(TraceError, match="does not have the columns of schema 2"):
         TraceStore.open(copied).read()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -86,7 +87,7 @@ def fit(
         budget: Hard cap on new tokens; the recorded one by default.
         seed: Chooses which items fit and which certify.
         known: A profile whose scorer is kept: only thresholds are added, from all items.
-        tick: Told of each trace, three times.
+        tick: Told of each trace.
     """
     check_levels(risk, confidence)
     if not recordings:
@@ -98,23 +99,23 @@ def fit(
     _same_model(recordings)
     caps = {recording.identity["budget"] for recording in recordings}
     budget = min(caps) if budget is None else budget
-    halves = [_split(recording, share, seed, whole=known is not None) for recording in recordings]
+    halves = _split_all(recordings, share, seed, known)
     if known is not None:
         known.check({k: v for k, v in recordings[0].identity.items() if k != "bits"})
         looks = str(known.identity.get("looks", looks))
-        profile = known
-    else:
-        profile = _fit_scorer(recordings, halves, kind, label, features, looks, budget, tick)
+    seen = []
+    for recording, (chosen, _) in zip(recordings, halves, strict=True):
+        settings = settled_parameters(recording.identity, BLANK, budget, looks=looks, threshold=math.inf)
+        seen.append(looks_of([recording.traces[i] for i in chosen], settings, recording.task, tick=tick))
+    profile = known or _fit_scorer(recordings, halves, seen, kind, label, features, looks, budget)
     thresholds, evidence, reference = dict(profile.thresholds), dict(profile.evidence), dict(profile.reference)
-    for recording, (chosen, held) in zip(recordings, halves, strict=True):
+    for recording, (chosen, held), other in zip(recordings, halves, seen, strict=True):
         settings = settled_parameters(recording.identity, profile, budget, looks=looks, threshold=math.inf)
-        strict = GateSweep([recording.traces[i] for i in chosen], Settled(settings), recording.task, tick=tick)
         sweep = GateSweep([recording.traces[i] for i in held], Settled(settings), recording.task, tick=tick)
-        thresholds_to_test = grid(strict.all_scores() if len(chosen) else sweep.all_scores())
         found = certify(
             lambda t, s=sweep: int(s.lost(s.at(t)).sum()),  # type: ignore[misc]
             len(held),
-            thresholds_to_test,
+            grid(profile.scores(other.vectors) if len(other) else []),
             risk=risk,
             confidence=confidence,
             p_value=p_value,
@@ -128,18 +129,14 @@ def fit(
 def _fit_scorer(
     recordings: Sequence[Recording],
     halves: Sequence[tuple[list[int], list[int]]],
+    found: Sequence[Looks],
     kind: str,
     label: str,
     features: Sequence[str],
     looks: str,
     budget: int,
-    tick: Callable[[], None] | None,
 ) -> Profile:
     """A scorer from the looks of the fitting share of all recordings, pooled; bits are a feature like any other."""
-    found = []
-    for recording, (chosen, _) in zip(recordings, halves, strict=True):
-        settings = settled_parameters(recording.identity, BLANK, budget, looks=looks, threshold=math.inf)
-        found.append(looks_of([recording.traces[i] for i in chosen], settings, recording.task, tick=tick))
     vectors, right = _labelled(found, label)
     kept = [name for name in NAMES if name in set(features)]
     columns = vectors[:, [NAMES.index(name) for name in kept]]
@@ -157,6 +154,13 @@ def _fit_scorer(
         "looks": looks,
         "fitted_looks": len(right),
         "fitted_bits": sorted(r.bits for r in recordings),
+        "fitted_questions": sorted(
+            {
+                _mark(recording.traces[i])
+                for recording, (chosen, _) in zip(recordings, halves, strict=True)
+                for i in chosen
+            }
+        ),
     }
     return Profile(kind, tuple(kept), model, {}, identity, {}, {})
 
@@ -211,17 +215,41 @@ def _boosted(columns: NDArray[np.float64], right: NDArray[np.bool_]) -> dict[str
     return {"trees": trees, "depth": 3, "start": math.log(prior / (1 - prior))}
 
 
-def _split(recording: Recording, share: float, seed: int, *, whole: bool) -> tuple[list[int], list[int]]:
-    """Items that fit and items that certify, by a seeded draw; all certify where the scorer is known."""
-    n = len(recording.traces)
-    if n < MIN_ITEMS:
-        raise ValueError(f"{n} items at {recording.bits:g} bits are too few: at least {MIN_ITEMS} are needed")
-    if whole:
-        # The strictest tenth of a known scorer's thresholds must not come from the items they are tested on.
-        share = 0.1
-    order = np.random.default_rng(seed).permutation(n)
-    cut = round(share * n)
-    return sorted(map(int, order[:cut])), sorted(map(int, order[cut:]))
+def _split_all(
+    recordings: Sequence[Recording], share: float, seed: int, known: Profile | None
+) -> list[tuple[list[int], list[int]]]:
+    """Items that fit and items that certify, by a seeded draw.
+
+    No question certifies that a scorer was fitted on, at this or another precision. Where the scorer is known, a tenth
+    of the items only says where thresholds may lie, which must not come from the items they are tested on either.
+    """
+    used: set[str] = set(known.identity.get("fitted_questions", ())) if known else set()
+    chosen, rest = [], []
+    for recording in recordings:
+        n = len(recording.traces)
+        if n < MIN_ITEMS:
+            raise ValueError(f"{n} items at {recording.bits:g} bits are too few: at least {MIN_ITEMS} are needed")
+        order = [int(i) for i in np.random.default_rng(seed).permutation(n)]
+        cut = round((0.1 if known else share) * n)
+        chosen.append(sorted(order[:cut]))
+        rest.append(sorted(order[cut:]))
+    if not known:
+        used = {_mark(r.traces[i]) for r, part in zip(recordings, chosen, strict=True) for i in part}
+    halves = []
+    for recording, part, others in zip(recordings, chosen, rest, strict=True):
+        held = [i for i in others if _mark(recording.traces[i]) not in used]
+        if len(held) < MIN_ITEMS // 2:
+            raise ValueError(
+                f"at {recording.bits:g} bits only {len(held)} items are left that the scorer was not fitted on: "
+                f"at least {MIN_ITEMS // 2} are needed to certify a threshold"
+            )
+        halves.append((part, held))
+    return halves
+
+
+def _mark(trace: Trace) -> str:
+    """A short name for a question."""
+    return hashlib.sha256(trace.item.question.encode()).hexdigest()[:10]
 
 
 def _same_model(recordings: Sequence[Recording]) -> None:

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> None:
         store = open_complete(folder)
         recordings.append(Recording(store.identity, store.read(), task_of_store(store.identity)))
     known = load_profile(args.profile) if args.profile else None
-    steps = sum(len(r.traces) for r in recordings) * 3 // 2
+    steps = sum(len(r.traces) for r in recordings)
     with options.progress("fitting", steps, quiet=args.json) as advance:
         profile = fit(
             recordings,

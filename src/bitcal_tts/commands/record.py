@@ -66,7 +66,7 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
             style=args.style,
             batch_size=args.batch,
             block_size=getattr(args, "block", None),
-            chunk_size=args.chunk_size or 16,
+            chunk_size=16 if args.chunk_size is None else args.chunk_size,
             keep_hidden=getattr(args, "hidden", False),
             probes=args.probes,
             progress=advance,

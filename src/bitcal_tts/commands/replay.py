@@ -62,7 +62,7 @@ def replay_store(args: argparse.Namespace, store: TraceStore, budgets: Sequence[
         for method in methods:
             done = outcomes(traces, method, task, recorded_chunk_size=identity["chunk_size"], tick=lambda: advance(1))
             found += done
-            rows.append({**summarise(done, identity), "min_tokens": getattr(method.parameters, "min_tokens", 0)})
+            rows.append({**summarise(done, identity), "min_tokens": getattr(method.parameters, "min_tokens", None)})
     out.mkdir(parents=True, exist_ok=True)
     write_outcomes(out / "outcomes.parquet", found)
     summary = {"rows": rows, "comparisons": compare(found)}
@@ -105,4 +105,6 @@ def title_of(identity: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     t = identity["decoding"]["temperature"]
     decoding = "greedy" if t == 0 else f"T={t:g}"
     model = f"{identity['model']} at {identity['bits']:g} bits ({identity['scheme']})"
-    return f"{model}, {identity['task']}{style}, {decoding}, N={rows[0]['n']}, floor {rows[0]['min_tokens']}"
+    floors = {row["min_tokens"] for row in rows} - {None}
+    floor = f", floor {floors.pop()}" if len(floors) == 1 else ""
+    return f"{model}, {identity['task']}{style}, {decoding}, N={rows[0]['n']}{floor}"

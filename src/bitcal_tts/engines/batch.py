@@ -193,6 +193,12 @@ class Batch:
 
     def run(self) -> Iterator[Completion]:
         """Decode until nobody is left, yielding each request as it ends."""
+        try:
+            yield from self._run()
+        finally:
+            self.cache.release()
+
+    def _run(self) -> Iterator[Completion]:
         self._admit()
         while self.rows:
             self._next_tokens()

@@ -96,7 +96,10 @@ def _probe_group(model: Model, forks: Sequence[Fork], answers: AnswerFormat) -> 
         whole = [prompt + list(fork.tokens[:last]) for prompt, fork, last in zip(prompts, asked, lasts, strict=True)]
         cache, lengths = _share(model, whole, [len(p) for p in prompts], asked, answers.reserve)
         rows = [_row(model, place, answers) for fork in asked for place in fork.places]
-        _decode(model, rows, cache, lengths, answers)
+        try:
+            _decode(model, rows, cache, lengths, answers)
+        finally:
+            cache.release()
     done = iter(rows)
     for fork in forks:
         yield [next(done) for _ in fork.places]

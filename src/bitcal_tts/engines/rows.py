@@ -88,6 +88,11 @@ class RowCache(Cache):  # type: ignore[misc]
         self.count = len(order)
         self.begin = min(self.starts, default=self.end)
 
+    def release(self) -> None:
+        """Let the buffers go now: layers and cache hold each other, and would wait for the garbage collector."""
+        self.layers.clear()
+        self.mask = None
+
     def advance(self) -> None:
         """After a forward pass: its token is part of every row."""
         self.end += 1

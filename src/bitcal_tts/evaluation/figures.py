@@ -25,6 +25,11 @@ _STYLES = (
     {"color": "#56B4E9", "hatch": "...", "marker": "^", "linestyle": "-."},
     {"color": "#009E73", "hatch": "xxx", "marker": "D", "linestyle": ":"},
     {"color": "#CC79A7", "hatch": "\\\\\\", "marker": "v", "linestyle": (0, (5, 1))},
+    {"color": "#0072B2", "hatch": "++", "marker": "P", "linestyle": (0, (3, 1, 1, 1))},
+    {"color": "#D55E00", "hatch": "oo", "marker": "X", "linestyle": (0, (1, 1))},
+    {"color": "#8C8C8C", "hatch": "--", "marker": "<", "linestyle": (0, (6, 2))},
+    {"color": "#5D3A9B", "hatch": "||", "marker": ">", "linestyle": (0, (3, 2))},
+    {"color": "#B58900", "hatch": "**", "marker": "h", "linestyle": (0, (8, 2, 2, 2))},
 )
 _SETTINGS = {
     "font.size": 9,
@@ -184,6 +189,24 @@ def reliability_diagram(recorded: Sequence[Row]) -> Any:
         axes.set(title=title, xlabel="confidence", xlim=(0, 1), ylim=(-0.02, 1.02))
         axes.legend(frameon=False, fontsize=7, loc="upper left")
     panels[0].set_ylabel("share right")
+    return figure
+
+
+def frontier_figure(curves: dict[str, list[Row]], title: str) -> Any:
+    """Accuracy against tokens of every method over its own threshold; the best of each at every cost."""
+    figure, axes = plt.subplots(figsize=(7.2, 4.4))
+    axes.grid(True, axis="both", alpha=0.3)
+    for i, (name, curve) in enumerate(curves.items()):
+        look = _line(i) | {"markersize": 3.5}
+        x, y = [p["tokens"] for p in curve], [100 * p["accuracy"] for p in curve]
+        if name in ("settled", "fixed", "complete"):
+            look |= {"linewidth": 2.4, "markersize": 6}
+        elif name.startswith("oracle"):
+            look |= {"marker": "*", "markersize": 10, "linestyle": ""}
+        axes.plot(x, y, label=name, **look)
+    axes.set(xlabel="tokens a problem, probes and landings included", ylabel="accuracy, %")
+    axes.set_title(title, fontsize=9)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
 

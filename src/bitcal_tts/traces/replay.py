@@ -72,20 +72,24 @@ def steps(trace: Trace, chunk_size: int, budget: int) -> Iterator[Step]:
 
     A chunk that exhausts the budget, or in which the model ends, is not decided on: nothing is left to halt.
     """
-    recorded = trace.hidden_similarities
+    recorded = trace.hidden_similarities.tolist()
+    entropies, logprobs, margins, tops = (
+        array.tolist() for array in (trace.entropies, trace.logprobs, trace.margins, trace.top_logprobs)
+    )
     for end in range(chunk_size, min(len(trace), budget - 1) + 1, chunk_size):
         i = end // chunk_size - 2
         chunk = slice(end - chunk_size, end)
+        texts = trace.token_texts[chunk]
         yield Step(
-            text=trace.text[trace.offsets[end - chunk_size] : trace.offsets[end]],
+            text="".join(texts),
             n_tokens=chunk_size,
-            entropy=float(trace.entropies[end - 1]),
-            hidden_similarity=float(recorded[i]) if 0 <= i < len(recorded) else None,
-            token_texts=trace.token_texts[chunk],
-            entropies=trace.entropies[chunk],  # type: ignore[arg-type]
-            logprobs=trace.logprobs[chunk],  # type: ignore[arg-type]
-            margins=trace.margins[chunk],  # type: ignore[arg-type]
-            top_logprobs=trace.top_logprobs[chunk],  # type: ignore[arg-type]
+            entropy=entropies[end - 1],
+            hidden_similarity=recorded[i] if 0 <= i < len(recorded) else None,
+            token_texts=texts,
+            entropies=entropies[chunk],
+            logprobs=logprobs[chunk],
+            margins=margins[chunk],
+            top_logprobs=tops[chunk],
             probe=_prober(trace, end),
         )
 
@@ -108,6 +112,8 @@ def probe_at(trace: Trace, tokens: int) -> Probe:
 
 def replay(trace: Trace, controller: Method, budget: int) -> Halt:
     """Run a fresh controller over a trace."""
+    if not controller.parameters.halts:
+        return end_of(trace, budget)
     spent = 0
     for step in steps(trace, controller.parameters.chunk_size, budget):
         decision = controller.observe(step)

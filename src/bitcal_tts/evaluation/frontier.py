@@ -1,0 +1,132 @@
+"""Every method and rule on the same traces, each swept over its own threshold: accuracy against tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bitcal_tts.evaluation.metrics import summarise
+from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting.gate import Gate, Rule
+from bitcal_tts.tasks.base import Task
+from bitcal_tts.traces.gates import Cut, GateSweep
+from bitcal_tts.traces.replay import Outcome, outcomes
+from bitcal_tts.traces.schema import Trace
+from bitcal_tts.traces.sweep import Sweep
+
+TARGETS = (0.005, 0.01, 0.02, 0.05)
+_POINTS = 200
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method at one threshold; None where it has none."""
+
+    threshold: float | None
+    outcomes: Sequence[Outcome]
+
+    @property
+    def lost(self) -> float:
+        """Share of items halted and wrong where the full trace is right."""
+        return sum(o.lost for o in self.outcomes) / len(self.outcomes)
+
+    @property
+    def cost(self) -> float:
+        """Mean tokens, probes included."""
+        return sum(o.tokens + o.probe_tokens for o in self.outcomes) / len(self.outcomes)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right answers."""
+        return sum(o.correct for o in self.outcomes) / len(self.outcomes)
+
+
+def frontier(
+    traces: Sequence[Trace],
+    method: Any,
+    task: Task,
+    *,
+    recorded_chunk_size: int,
+    tick: Callable[[], None] | None = None,
+) -> list[Point]:
+    """All points of a method."""
+    if isinstance(method, Gate):
+        return _gate_points(traces, method, task, tick)
+    if isinstance(method, Controller) and method.parameters.halts:
+        return _paper_points(traces, method, task, recorded_chunk_size)
+    return [Point(None, outcomes(traces, method, task, recorded_chunk_size=recorded_chunk_size, tick=tick))]
+
+
+def _gate_points(traces: Sequence[Trace], gate: Gate, task: Task, tick: Callable[[], None] | None) -> list[Point]:
+    sweep = GateSweep(traces, gate, task, tick=tick)
+    scores = sweep.all_scores()
+    chosen = np.unique(np.quantile(scores, np.linspace(0, 1, _POINTS))) if scores.size else scores
+    own = gate.thresholds() if isinstance(gate, Rule) else [gate.parameters.threshold]
+    thresholds = sorted({*map(float, chosen), *own})
+    return [Point(t, _outcomes(traces, sweep, sweep.at(t), gate.parameters)) for t in thresholds]
+
+
+def _outcomes(traces: Sequence[Trace], sweep: GateSweep, cut: Cut, p: Any) -> list[Outcome]:
+    found = []
+    for i, trace in enumerate(traces):
+        halted = bool(cut.halted[i])
+        finish = "halted" if halted else ("budget" if sweep.full_tokens[i] >= p.budget else "eos")
+        found.append(
+            Outcome(
+                item=trace.item.id, method=p.name, bits=p.bits, budget=p.budget, tokens=int(cut.tokens[i]),
+                probe_tokens=int(cut.probe_tokens[i]), finish=finish, reason=finish, answer=None,
+                correct=bool(cut.correct[i]), full_correct=bool(sweep.full_correct[i]),
+                full_tokens=int(sweep.full_tokens[i]),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _paper_points(traces: Sequence[Trace], method: Controller, task: Task, chunk: int) -> list[Point]:
+    """The paper's methods, swept over the confidence from which on they stop."""
+    p = method.parameters
+    sweep = Sweep(traces, method, task, recorded_chunk_size=chunk)
+    usual = p.stop_confidence
+    thresholds = sorted({usual, *(round(0.3 + 0.01 * i, 2) for i in range(50))})
+    settings = [dataclasses.replace(p, stop_confidence=t) for t in thresholds]
+    full = sweep.run([dataclasses.replace(p, halts=False)])[0]
+    points = []
+    for t, result in zip(thresholds, sweep.run(settings), strict=True):
+        cut = Cut(result.tokens, np.zeros_like(result.tokens), result.correct, result.halted)
+        holder = _Full(full.tokens, full.correct)
+        points.append(Point(t, _outcomes(traces, holder, cut, p)))  # type: ignore[arg-type]
+    return points
+
+
+@dataclass(frozen=True)
+class _Full:
+    full_tokens: Any
+    full_correct: Any
+
+
+def choose(points: Sequence[Point], target: float) -> Point | None:
+    """The cheapest point that loses no more than the target; None where every one does."""
+    kept = [point for point in points if point.lost <= target]
+    return min(kept, key=lambda point: point.cost) if kept else None
+
+
+def rows_of(points: dict[str, list[Point]], identity: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each method at each target; a method without a threshold has one row."""
+    rows = []
+    for name, found in points.items():
+        targets: Sequence[float | None] = TARGETS if found[0].threshold is not None else (None,)
+        for target in targets:
+            point = found[0] if target is None else choose(found, target)
+            if point is None:
+                continue
+            rows.append({
+                **summarise(point.outcomes, identity),
+                "method": name,
+                "target": target,
+                "threshold": point.threshold,
+            })  # fmt: skip
+    return rows
