@@ -4,27 +4,34 @@
 
 Fits one profile a risk on the calibration recordings of tiny-15m (thinking, T=0.6), pooled over precisions, with a
 threshold certified for each; replays it on the held-out recordings; then compares every rule on the same traces.
-Written: goals.json and goals.md, profile-RISK.json, compare-BITS.json with a figure each.
+Written: goals.json and .md, profile-KIND-RISK.json, simulation.json, why_bits.json with its figure, ablation.json and
+.md, compare-BITS.json with a figure each.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bitcal_tts import UnreachableStopWarning, build_method
-from bitcal_tts.calibration.fit import Recording, fit, settled_parameters
+from bitcal_tts.calibration.fit import KINDS, Recording, fit, settled_parameters
+from bitcal_tts.calibration.risk import P_VALUES, certify, grid
 from bitcal_tts.calibration.store import save_profile
 from bitcal_tts.commands.compare import compare_store
 from bitcal_tts.commands.replay import task_of_store
-from bitcal_tts.evaluation.comparison import compare
-from bitcal_tts.evaluation.figures import draw_to, frontier_figure
+from bitcal_tts.evaluation.comparison import compare, corrected
+from bitcal_tts.evaluation.figures import draw_to, frontier_figure, why_bits_figure
 from bitcal_tts.evaluation.metrics import summarise
-from bitcal_tts.evaluation.statistics import wilson
+from bitcal_tts.evaluation.statistics import savings, wilson
 from bitcal_tts.files import write_json, write_text
+from bitcal_tts.halting.features import MARKERS, NAMES
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.settled import Settled
 from bitcal_tts.traces.record import environment
@@ -72,13 +79,14 @@ def table(rows: list[Row]) -> str:
     ]
     seen = set()
     for row in rows:
-        key = (row["bits"], row["style"], row["method"], row["risk"])
+        key = (row["bits"], row["style"], row["method"], row["risk"], row["kind"])
         if key in seen:
             continue
         seen.add(key)
         risk = "" if row["risk"] is None else f"{100 * row['risk']:g} %"
         lines.append(
-            f"| {row['bits']:g} | {row['method']} ({row['style']}) | {risk} | {100 * row['accuracy']:.1f} "
+            f"| {row['bits']:g} | {row['method']} ({row['kind'] or row['style']}) | {risk} "
+            f"| {100 * row['accuracy']:.1f} "
             f"[{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}] | {row['avg_tokens']:.0f} "
             f"| {1 - row['savings']:.3f} | {100 * row['lost_correct_rate']:.2f} [{100 * row['lost_low']:.2f}, "
             f"{100 * row['lost_high']:.2f}] | {row['n']} |"
@@ -86,50 +94,214 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def goals(calibration: list[Recording], held_out: dict[int, Recording], instruct: Recording, out: Path) -> None:
+    """Profiles of both kinds at both risks, and what they reach."""
+    rows: list[Row] = []
+    tests: list[Row] = []
+    seconds = {}
+    for kind in KINDS:
+        for risk in RISKS:
+            began = time.perf_counter()
+            profile = fit(calibration, risk=risk, confidence=0.9, kind=kind)
+            seconds[f"{kind} {risk:g}"] = round(time.perf_counter() - began, 1)
+            save_profile(out / f"profile-{kind}-{risk:g}.json", profile)
+            for bits, recording in held_out.items():
+                more, found = evaluate(recording, profile, risk)
+                rows += [{**row, "kind": kind if row["risk"] else None} for row in more]
+                told = {"bits": bits, "risk": risk, "kind": kind}
+                tests += [{**told, **test} for test in compare(found, against=["fixed"]) if test["method"] == "settled"]
+            print(f"{kind}, risk {risk:g}: {seconds[f'{kind} {risk:g}']} s", flush=True)
+    more, found = evaluate(instruct, profile, RISKS[-1])
+    rows += [{**row, "kind": None} for row in more]
+    tests += [{"bits": 4, "style": "instruct", **test} for test in compare(found, against=["fixed"])]
+    write_json(out / "goals.json", {
+        "schema": 1, "rows": rows, "comparisons": corrected(tests), "fit_seconds_after_walking": seconds,
+        "environment": environment(),
+    })  # fmt: skip
+    write_text(out / "goals.md", table(rows) + "\n")
+
+
+def simulate(calibration: list[Recording], held_out: dict[int, Recording], out: Path, draws: int) -> None:
+    """How often a certified threshold breaks its promise where the population is known exactly.
+
+    The population is the calibration recording of a precision. A scorer is fitted on the held-out recordings, which it
+    does not share a question with; then a calibration sample is drawn from the population again and again, with
+    replacement, a threshold is certified on it, and its risk is looked up in the population.
+    """
+    scorer = fit(list(held_out.values()), risk=0.05, confidence=0.9, share=0.9)
+    rng = np.random.default_rng(0)
+    told: list[Row] = []
+    for recording in calibration:
+        looks = recording.looks(512, "statements")
+        scores = scorer.scores(looks.vectors)
+        own = held_out[int(recording.bits)].looks(512, "statements")
+        thresholds = grid(scorer.scores(own.vectors))
+        lost = np.stack([looks.losses(looks.at(scores, t)) for t in thresholds], axis=1)
+        population = lost.mean(axis=0)
+        column = {t: j for j, t in enumerate(thresholds)}
+        for risk in (0.005, 0.01, 0.02):
+            for test in P_VALUES:
+                for n in (500, 2000):
+                    broken = certified = 0
+                    for _ in range(draws):
+                        sums = lost[rng.integers(0, looks.n, n)].sum(axis=0)
+                        losses = dict(zip(thresholds, map(int, sums), strict=True))
+                        found = certify(losses.__getitem__, n, thresholds, risk=risk, confidence=0.9, p_value=test)
+                        if math.isfinite(found.threshold):
+                            certified += 1
+                            broken += bool(population[column[found.threshold]] > risk)
+                    told.append({
+                        "bits": recording.bits, "risk": risk, "p_value": test, "n": n, "draws": draws,
+                        "certified": certified / draws, "promise_broken": broken / draws,
+                    })  # fmt: skip
+        print(f"simulated at {recording.bits:g} bits", flush=True)
+    worst = max(float(row["promise_broken"]) for row in told)
+    write_json(out / "simulation.json", {
+        "schema": 1, "confidence": 0.9, "allowed": 0.1, "worst": worst, "rows": told, "environment": environment(),
+    })  # fmt: skip
+
+
+def why_bits(calibration: list[Recording], held_out: dict[int, Recording], out: Path) -> None:
+    """A profile of full precision forced onto fewer bits, the same with a refitted threshold, and others.
+
+    Lost-correct rates on the held-out recording of each precision, at risk 1 %.
+    """
+    by_bits = {int(r.bits): r for r in calibration}
+    options: Row = {"risk": 0.01, "confidence": 0.9}
+    full = fit([by_bits[16]], **options)
+    pooled = fit(calibration, **options)
+    told = []
+    for bits, recording in held_out.items():
+        looks = recording.looks(512, "statements")
+        own = fit([by_bits[bits]], **options)
+        refitted = full if bits == 16 else fit([by_bits[bits]], known=full, **options)
+        for name, profile, threshold in (
+            ("fitted at 16 bits, its threshold reused", full, full.thresholds[16.0]),
+            ("fitted at 16 bits, threshold refitted", refitted, refitted.thresholds[float(bits)]),
+            ("own scorer and threshold", own, own.thresholds[float(bits)]),
+            ("pooled, bits a feature, threshold each", pooled, pooled.thresholds[float(bits)]),
+        ):
+            cut = looks.at(profile.scores(looks.vectors), threshold)
+            lost = wilson(int(looks.losses(cut).sum()), looks.n)
+            told.append({
+                "bits": bits, "calibrator": name, "threshold": threshold if math.isfinite(threshold) else None,
+                "n": looks.n, "lost": lost.value, "lost_low": lost.low, "lost_high": lost.high,
+                "tokens": float(cut.cost.mean()), "full_tokens": float(looks.full_tokens.mean()),
+                "accuracy": float(cut.correct.mean()), "full_accuracy": float(looks.full_right.mean()),
+            })  # fmt: skip
+    write_json(out / "why_bits.json", {"schema": 1, "risk": 0.01, "rows": told, "environment": environment()})
+    draw_to(out / "why_bits", lambda: why_bits_figure(told, 0.01))
+
+
+def ablate(calibration: list[Recording], held_out: dict[int, Recording], out: Path) -> None:
+    """Groups of features left out, the detector left out, trees for the logistic: at risk 1 %, with paired tests."""
+
+    def without(*starts: str) -> tuple[str, ...]:
+        return tuple(name for name in NAMES if not name.startswith(starts))
+
+    groups = {
+        "all": NAMES,
+        "without log-probabilities and margins": without("logprob", "margin", "probability", "unlikely"),
+        "without entropies": without("entropy"),
+        "without counts of statements": without("statements", "agreeing", "other_values"),
+        "without markers": without(*MARKERS, "redo_since"),
+        "without bits": without("coarseness"),
+        "without length": without("tokens", "share_of_budget"),
+    }
+    variants: list[tuple[str, Row]] = [(name, {"features": names}) for name, names in groups.items()]
+    variants += [
+        ("boosted trees", {"kind": "boosted"}),
+        ("label: the full run's answer", {"label": "final"}),
+        ("boundaries only, no detector", {"looks": "boundaries"}),
+        ("statements and boundaries", {"looks": "both"}),
+        ("Hoeffding-Bentkus p-values", {"p_value": "hoeffding_bentkus"}),
+    ]
+    told = []
+    for bits in (4, 2):
+        recording = held_out[bits]
+        own = [r for r in calibration if r.bits == bits]
+        found: list[Outcome] = []
+        rows = []
+        for name, changes in variants:
+            profile = fit(own, **{"risk": 0.01, "confidence": 0.9, **changes})
+            looks = recording.looks(512, changes.get("looks", "statements"))
+            cut = looks.at(profile.scores(looks.vectors), profile.threshold(bits))
+            ids = [trace.item.id for trace in recording.traces]
+            found += [
+                Outcome(item, name, bits, 512, int(cost), 0, "halted" if halted else "eos", "", None, bool(right),
+                        bool(full), int(tokens))
+                for item, cost, right, halted, full, tokens in zip(
+                    ids, cut.cost, cut.correct, cut.halted, looks.full_right, looks.full_tokens, strict=True)
+            ]  # fmt: skip
+            rows.append({
+                "variant": name, "tokens": float(cut.cost.mean()),
+                "share_of_full": float(cut.cost.sum() / looks.full_tokens.sum()), "accuracy": float(cut.correct.mean()),
+                "full_accuracy": float(looks.full_right.mean()), "lost": float(looks.losses(cut).mean()),
+            })  # fmt: skip
+        base = [o.tokens for o in found if o.method == "all"]
+        for row in rows:
+            mine = [o.tokens for o in found if o.method == row["variant"]]
+            row["more_tokens_than_all"] = {k: -v for k, v in savings(mine, base)._asdict().items()}
+        told.append({"bits": bits, "n": looks.n, "rows": rows, "tests": compare(found, against=["all"])})
+        print(f"ablated at {bits} bits", flush=True)
+    write_json(out / "ablation.json", {"schema": 1, "risk": 0.01, "ablations": told, "environment": environment()})
+    write_text(out / "ablation.md", "\n\n".join(map(ablation_table, told)) + "\n")
+
+
+def ablation_table(told: Row) -> str:
+    """As Markdown."""
+    tests = {test["method"]: test for test in told["tests"]}
+    lines = [
+        f"## {told['bits']} bits, N = {told['n']}, risk 1 %\n",
+        "| variant | tokens | of full | lost % | accuracy % | against all, points | p (Holm) | verdict |",
+        "|---|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    for row in told["rows"]:
+        test = tests.get(row["variant"])
+        shown = ("", "", "")
+        if test is not None:
+            shown = (f"{100 * test['difference']:+.1f}", f"{test['p_corrected']:.2g}", test["verdict"])
+        lines.append(
+            f"| {row['variant']} | {row['tokens']:.0f} | {row['share_of_full']:.3f} | {100 * row['lost']:.2f} "
+            f"| {100 * row['accuracy']:.1f} | {' | '.join(shown)} |"
+        )
+    return "\n".join(lines)
+
+
+def field(traces: Path, out: Path) -> None:
+    """Every rule on the same traces, at each precision."""
+    for bits in BITS:
+        told = compare_store(argparse.Namespace(
+            traces=traces / f"tiny-15m-{bits}bit-thinking-t0.6", profile=str(out / "profile-logistic-0.01.json"),
+            methods=None, budget=None, target=0.01, json=True, force=False, overrides=[], chunk_size=None,
+            min_tokens=None,
+        ))  # fmt: skip
+        write_json(out / f"compare-{bits}.json", {"schema": 1, **told})
+        draw_to(out / f"frontier-{bits}", lambda t=told: frontier_figure(t["curves"], t["title"]))  # type: ignore[misc]
+        print(f"compared at {bits} bits", flush=True)
+
+
 def main() -> None:
-    """Fit, replay, compare."""
+    """Fit, replay, simulate, ablate, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--kind", default="logistic")
-    parser.add_argument("--no-compare", action="store_true", help="only fit and replay")
+    parser.add_argument("--parts", default="goals,simulate,why_bits,ablate,field", help="comma-separated (all)")
+    parser.add_argument("--draws", type=int, default=1000, help="of the simulation (%(default)s)")
     args = parser.parse_args()
     warnings.simplefilter("ignore", UnreachableStopWarning)
     args.out.mkdir(parents=True, exist_ok=True)
     calibration = [read(args.traces / f"tiny-15m-{bits}bit-thinking-t0.6-calibration") for bits in BITS]
     held_out = {bits: read(args.traces / f"tiny-15m-{bits}bit-thinking-t0.6") for bits in BITS}
-    rows: list[Row] = []
-    tests: list[Row] = []
-    seconds = {}
-    for risk in RISKS:
-        began = time.perf_counter()
-        profile = fit(calibration, risk=risk, confidence=0.9, kind=args.kind)
-        seconds[f"{risk:g}"] = round(time.perf_counter() - began, 1)
-        save_profile(args.out / f"profile-{risk:g}.json", profile)
-        for bits, recording in held_out.items():
-            more, found = evaluate(recording, profile, risk)
-            rows += more
-            tests += [{"bits": bits, "risk": risk, **test} for test in compare(found, against=["fixed"])]
-        print(f"risk {risk:g}: fitted in {seconds[f'{risk:g}']} s", flush=True)
-    instruct = read(args.traces / "tiny-15m-4bit-instruct-t0")
-    more, found = evaluate(instruct, profile, RISKS[-1])
-    rows += more
-    tests += [{"bits": 4, "style": "instruct", **test} for test in compare(found, against=["fixed"])]
-    write_json(args.out / "goals.json", {
-        "schema": 1, "rows": rows, "comparisons": tests, "fit_seconds": seconds, "environment": environment(),
-    })  # fmt: skip
-    write_text(args.out / "goals.md", table(rows) + "\n")
-    if args.no_compare:
-        return
-    for bits in BITS:
-        told = compare_store(argparse.Namespace(
-            traces=args.traces / f"tiny-15m-{bits}bit-thinking-t0.6", profile=str(args.out / "profile-0.01.json"),
-            methods=None, budget=None, target=0.01, json=True, force=False, overrides=[], chunk_size=None,
-            min_tokens=None,
-        ))  # fmt: skip
-        write_json(args.out / f"compare-{bits}.json", {"schema": 1, **told})
-        draw_to(args.out / f"frontier-{bits}", lambda t=told: frontier_figure(t["curves"], t["title"]))  # type: ignore[misc]
-        print(f"compared at {bits} bits", flush=True)
+    parts: dict[str, Callable[[], None]] = {
+        "goals": lambda: goals(calibration, held_out, read(args.traces / "tiny-15m-4bit-instruct-t0"), args.out),
+        "simulate": lambda: simulate(calibration, held_out, args.out, args.draws),
+        "why_bits": lambda: why_bits(calibration, held_out, args.out),
+        "ablate": lambda: ablate(calibration, held_out, args.out),
+        "field": lambda: field(args.traces, args.out),
+    }
+    for part in args.parts.split(","):
+        parts[part]()
 
 
 if __name__ == "__main__":

@@ -65,3 +65,27 @@ def store(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     folder = tmp_path_factory.mktemp("recorded") / "traces"
     return record(engine, load_task(), folder, n=40, budget=192, batch_size=32, style="instruct", keep_hidden=True)
+
+
+@pytest.fixture(scope="session")
+def thinking_engine(tiny: str) -> Any:
+    """The smallest model, thinking."""
+    from bitcal_tts.engines.checkpoint import load_checkpoint
+    from bitcal_tts.engines.transformers import TransformersEngine
+
+    options = {"enable_thinking": True}
+    return TransformersEngine(load_checkpoint(tiny, bits=32, name="tiny-1m", template_options=options))
+
+
+@pytest.fixture(scope="session")
+def probed(thinking_engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Sixty-four sampled thinking traces with probes."""
+    from bitcal_tts.engines.base import Decoding
+    from bitcal_tts.tasks import load_task
+    from bitcal_tts.traces.record import record
+
+    folder = tmp_path_factory.mktemp("probed") / "traces"
+    return record(
+        thinking_engine, load_task(), folder, n=64, budget=320, batch_size=64, style="thinking",
+        decoding=Decoding(0.6), probes=16,
+    )  # fmt: skip

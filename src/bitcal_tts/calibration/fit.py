@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitcal_tts.calibration.looks import BLANK, Looks, looks_of
-from bitcal_tts.calibration.risk import Certificate, certify, check_levels, grid
+from bitcal_tts.calibration.risk import certify, check_levels, grid
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.profile import Profile, ProfileError
-from bitcal_tts.halting.settled import Settled, SettledParameters
+from bitcal_tts.halting.settled import SettledParameters
 from bitcal_tts.tasks.base import Task
-from bitcal_tts.traces.gates import GateSweep
 from bitcal_tts.traces.schema import Trace
 
 KINDS = ("logistic", "boosted")
@@ -27,18 +26,27 @@ _REFERENCES = 500
 _SHARED = ("engine", "compute_dtype", "model", "model_sha256", "task", "style", "answers", "thinking")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Recording:
-    """Traces at one precision, with what the manifest says of them."""
+    """Traces at one precision, with what the manifest says of them; they are walked once."""
 
     identity: Mapping[str, Any]
     traces: Sequence[Trace]
     task: Task
+    _walked: dict[tuple[int, str], Looks] = field(default_factory=dict)
 
     @property
     def bits(self) -> float:
         """Served weight precision."""
         return float(self.identity["bits"])
+
+    def looks(self, budget: int, where: str, tick: Callable[[], None] | None = None) -> Looks:
+        """The looks of all traces."""
+        key = (budget, where)
+        if key not in self._walked:
+            settings = settled_parameters(self.identity, BLANK, budget, looks=where, threshold=math.inf)
+            self._walked[key] = looks_of(self.traces, settings, self.task, tick=tick)
+        return self._walked[key]
 
 
 def settled_parameters(identity: Mapping[str, Any], profile: Profile, budget: int, **options: Any) -> SettledParameters:
@@ -86,7 +94,7 @@ def fit(
         p_value: `binomial` or `hoeffding_bentkus`.
         budget: Hard cap on new tokens; the recorded one by default.
         seed: Chooses which items fit and which certify.
-        known: A profile whose scorer is kept: only thresholds are added, from all items.
+        known: A profile whose scorer is kept: only thresholds are added, from items it was not fitted on.
         tick: Told of each trace.
     """
     check_levels(risk, confidence)
@@ -97,32 +105,46 @@ def fit(
     if not 0 < share < 1:
         raise ValueError(f"share must be above 0 and below 1, got {share!r}")
     _same_model(recordings)
-    caps = {recording.identity["budget"] for recording in recordings}
-    budget = min(caps) if budget is None else budget
-    halves = _split_all(recordings, share, seed, known)
+    if budget is None:
+        budget = min(recording.identity["budget"] for recording in recordings)
     if known is not None:
         known.check({k: v for k, v in recordings[0].identity.items() if k != "bits"})
         looks = str(known.identity.get("looks", looks))
-    seen = []
-    for recording, (chosen, _) in zip(recordings, halves, strict=True):
-        settings = settled_parameters(recording.identity, BLANK, budget, looks=looks, threshold=math.inf)
-        seen.append(looks_of([recording.traces[i] for i in chosen], settings, recording.task, tick=tick))
+    halves = _split_all(recordings, share, seed, known)
+    walked = [recording.looks(budget, looks, tick) for recording in recordings]
+    seen = [found.of(chosen) for found, (chosen, _) in zip(walked, halves, strict=True)]
     profile = known or _fit_scorer(recordings, halves, seen, kind, label, features, looks, budget)
     thresholds, evidence, reference = dict(profile.thresholds), dict(profile.evidence), dict(profile.reference)
-    for recording, (chosen, held), other in zip(recordings, halves, seen, strict=True):
-        settings = settled_parameters(recording.identity, profile, budget, looks=looks, threshold=math.inf)
-        sweep = GateSweep([recording.traces[i] for i in held], Settled(settings), recording.task, tick=tick)
-        found = certify(
-            lambda t, s=sweep: int(s.lost(s.at(t)).sum()),  # type: ignore[misc]
-            len(held),
+    for recording, found, (chosen, held), other in zip(recordings, walked, halves, seen, strict=True):
+        rest = found.of(held)
+        scores = profile.scores(rest.vectors) if len(rest) else np.zeros(0)
+        certificate = certify(
+            lambda t, r=rest, s=scores: int(r.losses(r.at(s, t)).sum()),  # type: ignore[misc]
+            rest.n,
             grid(profile.scores(other.vectors) if len(other) else []),
             risk=risk,
             confidence=confidence,
             p_value=p_value,
+            cost_at=lambda t, r=rest, s=scores: float(r.at(s, t).cost.mean()),  # type: ignore[misc]
         )
-        thresholds[recording.bits] = found.threshold
-        evidence[f"{recording.bits:g}"] = _evidence(found, sweep, risk, confidence, p_value, len(chosen), len(held))
-        reference[recording.bits] = tuple(_first_scores(recording, held, settings)[:_REFERENCES])
+        thresholds[recording.bits] = certificate.threshold
+        cut = rest.at(scores, certificate.threshold)
+        evidence[f"{recording.bits:g}"] = {
+            "risk": risk,
+            "confidence": confidence,
+            "p_value_kind": p_value,
+            "certified": math.isfinite(certificate.threshold),
+            "fitted_items": len(chosen),
+            "certified_items": len(held),
+            "losses": certificate.losses,
+            "p_value": certificate.p_value,
+            "more_items_needed": certificate.more,
+            "tokens": float(cut.cost.mean()),
+            "full_tokens": float(rest.full_tokens.mean()),
+            "accuracy": float(cut.correct.mean()),
+            "full_accuracy": float(rest.full_right.mean()),
+        }
+        reference[recording.bits] = tuple(rest.first_scores(scores)[:_REFERENCES].tolist())
     return replace(profile, thresholds=thresholds, evidence=evidence, reference=reference)
 
 
@@ -262,39 +284,3 @@ def _same_model(recordings: Sequence[Recording]) -> None:
     bits = [recording.bits for recording in recordings]
     if len(set(bits)) < len(bits):
         raise ProfileError(f"each precision may come once, got {', '.join(f'{b:g}' for b in bits)}")
-
-
-def _evidence(
-    found: Certificate, sweep: GateSweep, risk: float, confidence: float, p_value: str, fitted: int, certified: int
-) -> dict[str, Any]:
-    cut = sweep.at(found.threshold)
-    return {
-        "risk": risk,
-        "confidence": confidence,
-        "p_value_kind": p_value,
-        "certified": math.isfinite(found.threshold),
-        "fitted_items": fitted,
-        "certified_items": certified,
-        "losses": found.losses,
-        "p_value": found.p_value,
-        "more_items_needed": found.more,
-        "tokens": float(cut.cost.mean()),
-        "full_tokens": float(sweep.full_tokens.mean()),
-        "accuracy": float(cut.correct.mean()),
-        "full_accuracy": float(sweep.full_correct.mean()),
-    }
-
-
-def _first_scores(recording: Recording, held: Sequence[int], settings: SettledParameters) -> list[float]:
-    """Scores at the first look of the certifying items."""
-    from bitcal_tts.traces.replay import steps
-
-    scores = []
-    for i in held[:_REFERENCES]:
-        gate = Settled(settings)
-        for step in steps(recording.traces[i], settings.chunk_size, settings.budget):
-            gate.observe(step)
-            if gate.first_score is not None:
-                scores.append(gate.first_score)
-                break
-    return scores

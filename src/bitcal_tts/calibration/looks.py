@@ -1,4 +1,8 @@
-"""Looks of recorded traces: what the gate sees at each, and whether stopping there would have lost anything."""
+"""Looks of recorded traces: what the gate sees at each, and what stopping there would have come to.
+
+Traces are walked once, by the method itself; after that any scorer at any threshold is arithmetic on arrays. The result
+is exactly that of `replay`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,12 @@ from bitcal_tts.halting.policy import Action
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.settled import Settled, SettledParameters
 from bitcal_tts.tasks.base import Task
+from bitcal_tts.traces.gates import Cut
 from bitcal_tts.traces.replay import Halt, end_of, ending, steps
 from bitcal_tts.traces.schema import Trace
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 BLANK = Profile(
     kind="logistic",
@@ -30,24 +38,89 @@ BLANK = Profile(
 
 @dataclass(frozen=True)
 class Looks:
-    """One row a look; `trace` numbers the traces."""
+    """Looks, one row each, in the order of the traces; and how each trace ends where no look stops it.
+
+    Attributes:
+        vectors: What the gate sees, in the order of `NAMES`.
+        trace: Which trace a look is of.
+        tokens: What stopping there costs, the landing included.
+        right: Whether the answer written there is right.
+        same: Whether it is the one that the full trace ends with.
+        end_tokens: Of each trace, where nothing stops it but its budget.
+        end_right: Whether that end is right.
+        end_halted: Whether it was halted: a soft landing at the budget, or a loop.
+        full_tokens: Of the undisturbed trace.
+        full_right: Whether the undisturbed trace is right.
+    """
 
     vectors: NDArray[np.float64]
-    trace: NDArray[np.int64]
-    right: NDArray[np.bool_]
-    same: NDArray[np.bool_]
-    full_right: NDArray[np.bool_]
+    trace: Ints
+    tokens: Ints
+    right: Bools
+    same: Bools
+    end_tokens: Ints
+    end_right: Bools
+    end_halted: Bools
+    full_tokens: Ints
+    full_right: Bools
 
     def __len__(self) -> int:
         return len(self.trace)
 
-    def label(self, name: str) -> NDArray[np.bool_]:
-        """`gold`: stopping here loses nothing that the full run has right. `final`: the full run ends the same."""
-        if name == "gold":
-            return self.right | ~self.full_right
-        if name == "final":
-            return self.same
-        raise ValueError(f"label must be gold or final, got {name!r}")
+    @property
+    def n(self) -> int:
+        """How many traces."""
+        return len(self.full_right)
+
+    def of(self, traces: Sequence[int] | Ints) -> Looks:
+        """The looks of some of the traces, which are numbered anew in their order."""
+        chosen = np.asarray(traces, dtype=np.int64)
+        number = np.full(self.n, -1, dtype=np.int64)
+        number[chosen] = np.arange(len(chosen))
+        rows = np.nonzero(number[self.trace] >= 0)[0]
+        rows = rows[np.argsort(number[self.trace[rows]], kind="stable")]
+        return Looks(
+            self.vectors[rows],
+            number[self.trace[rows]],
+            self.tokens[rows],
+            self.right[rows],
+            self.same[rows],
+            self.end_tokens[chosen],
+            self.end_right[chosen],
+            self.end_halted[chosen],
+            self.full_tokens[chosen],
+            self.full_right[chosen],
+        )
+
+    def label(self, name: str) -> Bools:
+        """`gold`: the answer here is right. `final`: it is the one that the full run ends with.
+
+        "Right, or the full run is wrong anyway" would be the loss itself, and is worse: a scorer learns from it to give
+        up early on items that look hopeless.
+        """
+        if name not in ("gold", "final"):
+            raise ValueError(f"label must be gold or final, got {name!r}")
+        return self.right if name == "gold" else self.same
+
+    def at(self, scores: NDArray[np.float64], threshold: float) -> Cut:
+        """What a gate with these scores does at a threshold: it stops at the first look that reaches it."""
+        hits = np.nonzero(scores >= threshold)[0]
+        stopped, first = np.unique(self.trace[hits], return_index=True)
+        look = np.full(self.n, -1, dtype=np.int64)
+        look[stopped] = hits[first]
+        early = look >= 0
+        tokens = np.where(early, self.tokens[look] if len(self) else 0, self.end_tokens)
+        right = np.where(early, self.right[look] if len(self) else False, self.end_right)
+        return Cut(tokens, np.zeros_like(tokens), right, early | self.end_halted)
+
+    def losses(self, cut: Cut) -> Bools:
+        """Halted and wrong where the full trace is right."""
+        return cut.halted & ~cut.correct & self.full_right
+
+    def first_scores(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The score at the first look of each trace that has one."""
+        _, first = np.unique(self.trace, return_index=True)
+        return scores[first]
 
 
 class _Recorder(Settled):
@@ -61,36 +134,47 @@ class _Recorder(Settled):
 
 
 def looks_of(
-    traces: Sequence[Trace],
-    parameters: SettledParameters,
-    task: Task,
-    *,
-    tick: Callable[[], None] | None = None,
+    traces: Sequence[Trace], parameters: SettledParameters, task: Task, *, tick: Callable[[], None] | None = None
 ) -> Looks:
-    """Every look along the traces, with labels."""
-    vectors, numbers, right, same, full_right = [], [], [], [], []
+    """Every look along the traces; the threshold of the parameters must be out of reach."""
+    vectors: list[NDArray[np.float64]] = []
+    looks: list[tuple[int, int, bool, bool]] = []
+    ends: list[tuple[int, bool, bool]] = []
+    fulls: list[tuple[int, bool]] = []
     for i, trace in enumerate(traces):
-        final = task.answers.value(trace.text_at(end_of(trace, parameters.budget).tokens))
-        is_right = task.correct(final, trace.item)
+        full = end_of(trace, parameters.budget)
+        final = task.answers.value(trace.text_at(full.tokens))
+        fulls.append((full.tokens, task.correct(final, trace.item)))
+        last = (*fulls[-1], False)
         recorder = _Recorder(parameters)
         for step in steps(trace, parameters.chunk_size, parameters.budget):
+            recorder.vector = None
             decision = recorder.observe(step)
             if decision.looked and recorder.vector is not None:
                 stopped = replace(decision, landing=recorder.landing_for(Action.STOP))
-                _, answer = ending(trace, Halt(decision.tokens, "halted", stopped), task)
+                cost, answer = ending(trace, Halt(decision.tokens, "halted", stopped), task)
+                agrees = answer is not None and final is not None and task.answers.equal(answer, final)
                 vectors.append(recorder.vector)
-                numbers.append(i)
-                right.append(task.correct(answer, trace.item))
-                same.append(answer is not None and final is not None and task.answers.equal(answer, final))
-                full_right.append(is_right)
+                looks.append((i, cost, task.correct(answer, trace.item), agrees))
             if decision.halts:
+                cost, answer = ending(trace, Halt(decision.tokens, "halted", decision), task)
+                last = (cost, task.correct(answer, trace.item), True)
                 break
+        ends.append(last)
         if tick:
             tick()
+    seen = np.array(looks, dtype=np.int64).reshape(-1, 4)
+    end = np.array(ends, dtype=np.int64).reshape(-1, 3)
+    whole = np.array(fulls, dtype=np.int64).reshape(-1, 2)
     return Looks(
         np.array(vectors).reshape(len(vectors), len(NAMES)),
-        np.array(numbers, dtype=np.int64),
-        np.array(right, dtype=bool),
-        np.array(same, dtype=bool),
-        np.array(full_right, dtype=bool),
+        seen[:, 0],
+        seen[:, 1],
+        seen[:, 2].astype(np.bool_),
+        seen[:, 3].astype(np.bool_),
+        end[:, 0],
+        end[:, 1].astype(np.bool_),
+        end[:, 2].astype(np.bool_),
+        whole[:, 0],
+        whole[:, 1].astype(np.bool_),
     )

@@ -57,7 +57,7 @@ class Certificate:
     """What could be certified.
 
     Attributes:
-        threshold: The loosest threshold that passed; infinite where none did.
+        threshold: The chosen one of those that passed; infinite where none did.
         losses: At that threshold, or at the strictest where none passed.
         n: Sequences.
         p_value: At that threshold.
@@ -79,11 +79,15 @@ def certify(
     risk: float,
     confidence: float,
     p_value: str = "binomial",
+    cost_at: Callable[[float], float] | None = None,
+    slack: float = 0.01,
 ) -> Certificate:
-    """The loosest threshold of a sequence, strictest first, up to which every one keeps the risk.
+    """The threshold that saves most among those that keep the risk.
 
-    With probability `confidence` over the calibration sequences, P(loss) at the threshold is at most `risk`: testing
-    stops at the first that fails, so the level needs no division (Holm 1979; Angelopoulos et al. 2021, prop. 3).
+    With probability `confidence` over the calibration sequences, P(loss) is at most `risk` at every threshold,
+    strictest first, up to the first that fails: testing stops there, so the level needs no division (ibid., prop. 3).
+    Any of them may be chosen. Of those that cost nearly as little as the cheapest, the strictest is: the last looks
+    before the risk is used up save next to nothing.
 
     Args:
         losses_at: How many of the calibration sequences are lost at a threshold.
@@ -92,6 +96,8 @@ def certify(
         risk: The promise.
         confidence: How surely it holds.
         p_value: `binomial` or `hoeffding_bentkus`.
+        cost_at: Mean tokens at a threshold; without it the loosest that passes is chosen.
+        slack: How much more than the cheapest the chosen one may cost, as a share.
     """
     check_levels(risk, confidence)
     if n < 1:
@@ -99,17 +105,22 @@ def certify(
     if list(thresholds) != sorted(thresholds, reverse=True):
         raise ValueError("thresholds must come strictest first")
     test = P_VALUES[p_value]
-    best: Certificate | None = None
+    passed: list[Certificate] = []
     for threshold in thresholds:
         losses = losses_at(threshold)
         p = test(losses, n, risk)
         if p > 1 - confidence:
-            if best is None:
+            if not passed:
                 more = _needed(losses / n, risk, confidence, test) - n
                 return Certificate(math.inf, losses, n, p, max(1, more))
             break
-        best = Certificate(float(threshold), losses, n, p, 0)
-    return best or Certificate(math.inf, 0, n, 1.0, 0)
+        passed.append(Certificate(float(threshold), losses, n, p, 0))
+    if not passed:
+        return Certificate(math.inf, 0, n, 1.0, 0)
+    if cost_at is None:
+        return passed[-1]
+    costs = [cost_at(one.threshold) for one in passed]
+    return next(one for one, cost in zip(passed, costs, strict=True) if cost <= min(costs) * (1 + slack))
 
 
 def _needed(rate: float, risk: float, confidence: float, test: Callable[[int, int, float], float]) -> int:

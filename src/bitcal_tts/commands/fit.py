@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", choices=KINDS, default="logistic", help="the scorer (%(default)s)")
     parser.add_argument(
         "--label", choices=LABELS, default="gold",
-        help="gold: nothing right is lost; final: the full run ends the same, no gold answers needed (%(default)s)",
+        help="gold: the answer is right; final: it is the full run's, no gold answers needed (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--looks", choices=("statements", "boundaries", "both"), default="statements",
                         help="where it may stop (%(default)s)")  # fmt: skip

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.engines.base import EngineError
+from bitcal_tts.engines.thinking import parse_markers
+from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.methods import METHODS, PAPER, build_method, parameters_of
 from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.halting.rules import RULES
 from bitcal_tts.tasks import Task, load_task
+from bitcal_tts.tasks.registry import TASKS
 from bitcal_tts.tiny import models
 from bitcal_tts.traces.schema import Trace
 
@@ -32,14 +35,20 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--bits", type=float, default=4, help="weight precision: 2, 3, 4, 5, 6, 8, 16 or 32 (%(default)s)"
     )
     group.add_argument(
-        "--task", default="gsm_symbolic", help="gsm_symbolic, gsm8k, jsonl or a reasoning-gym name (%(default)s)"
+        "--task", default="gsm_symbolic", help=f"{', '.join(TASKS)} or a reasoning-gym name (%(default)s)"
     )
     group.add_argument("--data", metavar="FILE", help="a local JSONL file with question and answer")
     group.add_argument("--split", default="test", help="test, calibration or train (%(default)s)")
     group.add_argument(
         "--style", choices=("instruct", "thinking"), help="what the chat template's enable_thinking is set to"
     )
-    group.add_argument("--answers", help="answer format: gsm8k, marked_text or released (the task's own)")
+    group.add_argument("--answers", help=f"answer format: {', '.join(FORMATS)} (the task's own)")
+    group.add_argument(
+        "--execute", action="store_true", help="task code: run the Python the model writes, in a limited subprocess"
+    )
+    group.add_argument(
+        "--think", metavar="OPEN,CLOSE", help="think markers, or none (found from the tokenizer and chat template)"
+    )
     group.add_argument("--prompt", metavar="FILE", help="a prompt template with {question} in it")
     group.add_argument("--n", type=int, default=200, help="number of problems (%(default)s)")
     group.add_argument("--seed", type=int, default=0, help="chooses the problems, and the samples (%(default)s)")
@@ -115,7 +124,14 @@ def _budgets(text: str | list[int]) -> list[int]:
 
 def task_of(args: argparse.Namespace) -> Task:
     """The task the options name."""
-    return load_task(args.task, data=args.data, split=args.split, template=args.prompt, answers=args.answers)
+    return load_task(
+        args.task,
+        data=args.data,
+        split=args.split,
+        template=args.prompt,
+        answers=args.answers,
+        execute=args.execute,
+    )
 
 
 def style_of(args: argparse.Namespace) -> str | None:
@@ -129,13 +145,25 @@ def style_of(args: argparse.Namespace) -> str | None:
 def engine_of(args: argparse.Namespace) -> Any:
     """The engine the options name."""
     options = {} if args.style is None else {"enable_thinking": args.style == "thinking"}
+    markers = {} if args.think is None else {"markers": parse_markers(args.think)}
     return engine_for(
-        args.model, args.bits, template_options=options, device=args.device, compute_dtype=args.compute_dtype
+        args.model,
+        args.bits,
+        template_options=options,
+        device=args.device,
+        compute_dtype=args.compute_dtype,
+        **markers,
     )
 
 
 def engine_for(
-    model: str, bits: float, *, template_options: dict[str, Any], device: str | None, compute_dtype: str | None
+    model: str,
+    bits: float,
+    *,
+    template_options: dict[str, Any],
+    device: str | None,
+    compute_dtype: str | None,
+    **more: Any,
 ) -> Any:
     """A model by name, folder or hub id at a precision."""
     from bitcal_tts.engines.checkpoint import load_checkpoint
@@ -150,6 +178,7 @@ def engine_for(
             compute_dtype=compute_dtype,
             template_options=template_options,
             name=model,
+            **more,
         )
     except EngineError as error:
         if "/" in model or model in models.available():

@@ -14,9 +14,9 @@ from bitcal_tts.commands.table import print_comparisons, print_rows
 from bitcal_tts.evaluation.comparison import compare
 from bitcal_tts.evaluation.metrics import summarise
 from bitcal_tts.files import write_atomically, write_json
-from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.methods import describe_parameters
-from bitcal_tts.tasks import Task, load_task
+from bitcal_tts.tasks import Task
+from bitcal_tts.tasks.registry import restore_task
 from bitcal_tts.traces.replay import Outcome, outcomes
 from bitcal_tts.traces.store import TraceError, TraceStore
 
@@ -84,10 +84,12 @@ def open_complete(folder: Path) -> TraceStore:
 
 def task_of_store(identity: dict[str, Any]) -> Task:
     """The task whose items a store holds, for its answer format and scorer."""
-    name, answers = identity["task"], identity["answers"]
-    if name in ("gsm8k", "jsonl"):  # the items are in the traces: neither the file nor the hub is needed
-        return Task(name, "{question}", FORMATS[answers], lambda n, seed: [])
-    return load_task(name, split=identity.get("split", "test"), answers=answers)
+    return restore_task(
+        identity["task"],
+        identity["answers"],
+        split=identity.get("split", "test"),
+        execute=identity.get("execute", False),
+    )
 
 
 def write_outcomes(path: Path, found: Sequence[Outcome]) -> None:

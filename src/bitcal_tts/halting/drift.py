@@ -58,6 +58,7 @@ class DriftMonitor:
         total = self._capital.sum()
         self._capital = (1 - _JUMP) * self._capital + _JUMP * total / len(_BETS)
         self._capital *= 1.0 + self._bets * (p - 0.5)
+        bisect.insort(self._reference, score)  # the next rank is among all seen: that is what makes them uniform
         self.requests += 1
         self.highest = max(self.highest, self.capital)
         return self.drifted

@@ -124,7 +124,7 @@ class Profile:
                 evidence=data["evidence"],
                 reference={float(b): tuple(map(float, scores)) for b, scores in data["reference"].items()},
             )
-            score = profile.score(np.zeros(len(NAMES)))
+            score = profile.score(np.zeros(len(NAMES)))  # fails where a part is missing or of another length
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ProfileError(f"the profile is damaged: {type(error).__name__}: {error}") from None
         if not math.isfinite(score):
@@ -135,6 +135,8 @@ class Profile:
 class _Logistic:
     def __init__(self, model: Mapping[str, Any]) -> None:
         mean, scale, weights = (np.asarray(model[key], dtype=np.float64) for key in ("mean", "scale", "weights"))
+        if not mean.shape == scale.shape == weights.shape or mean.ndim != 1 or (scale <= 0).any():
+            raise ValueError("mean, scale and weights must be equally long, scales above 0")
         self._weights = weights / scale
         self._intercept = float(model["intercept"]) - float(mean @ self._weights)
 

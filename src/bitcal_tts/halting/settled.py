@@ -23,12 +23,15 @@ class SettledParameters(LandingParameters):
 
     Attributes:
         profile: Scores the looks and brings the threshold for the served bits.
-        looks: `statements`, with boundaries as a fallback until the first one; `boundaries`; or `both`.
+        looks: `statements`, with boundaries as a fallback where none has come by `fallback_after` tokens;
+            `boundaries`; or `both`.
+        fallback_after: Tokens without a statement from which on boundaries are looked at.
         guard: Whether exact repetition ends the decode, for somebody else to take over.
     """
 
     profile: Profile
     looks: str = "statements"
+    fallback_after: int = 128
     guard: bool = True
 
     def __post_init__(self) -> None:
@@ -64,7 +67,8 @@ class Settled(Gate):
 
     def boundary(self, step: Step) -> float | None:
         """Score a boundary, where boundaries are looked at."""
-        if self.parameters.looks == "statements" and self._features.statements:
+        p = self.parameters
+        if p.looks == "statements" and (self._features.statements or self.tokens < p.fallback_after):
             return None
         return self._judge(self._features.vector(at_statement=False))
 

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 MAX_LINE = 400
 NUMBER = r"[-\u2212]?\d[\d,]*(?:\.\d+)?(?:/\d+)?"
-_LEAD = r"[\s$€£*_:=(\\\[\"'`]*"
+_LEAD = r"(?:[\s$€£*_:=(\\\[\"'`]|<[^<>\n]{0,20}>)*"
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
-_CODE = re.compile(r"```[\w+-]*\n(.*?)\n?```", re.DOTALL)
 # A noun that announces an answer, and what may stand between it and the value.
 _NOUN = (
     r"(?:####|\b(?:answer|result|solution|total|sum|value|output|conclusion|choice|option)\b)"
@@ -28,6 +27,7 @@ _VERB = (
     r"(?:to|at)|ends?\s+up\s+(?:with|at)|arrives?\s+at|must\s+be|should\s+be|=)"
 )
 _OPERATOR = re.compile(r"\s*(?:[-+*/×÷=^]|x\s*\d|\\times|\\div)")
+_RESULT = re.compile(rf"=\s*{_LEAD}({NUMBER})[^\d=+*/×÷]{{0,30}}$")
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|\n")
 _CLOSES = re.compile(r"</?\w+>|<\|")
 
@@ -43,8 +43,8 @@ class StatementDetector:
     """Finds statements in a growing text.
 
     Args:
-        value: What a value looks like: a regular expression with one group, numbers by default.
-        numeric: Whether values are numbers, which must not be operands and may be continued by digits.
+        value: What a value looks like: a regular expression with one group. By default values are numbers, which must
+            not be operands and may be continued by digits.
     """
 
     __slots__ = ("_block", "_conclusive", "_from", "_line", "_noun", "_numeric", "_weak")
@@ -84,11 +84,21 @@ class StatementDetector:
             if not self._line[-1].isalnum():  # within a word or a number nothing is completed
                 found = self._scan() or found
             if newline >= 0:
+                found = self._end_of_work() or found
                 self._line, self._from = "", 0
             elif len(self._line) > MAX_LINE:
                 cut = len(self._line) - MAX_LINE
                 self._line, self._from = self._line[cut:], max(0, self._from - cut)
         return found
+
+    def _end_of_work(self) -> Statement | None:
+        """A blank line after one that ends in `= value`: the last line of a worked solution."""
+        if self._line.strip():
+            self._block = self._line.rstrip()[-80:]
+            return None
+        value = _RESULT.search(self._block) if self._numeric else None
+        self._block = ""
+        return Statement(clean(value[1]), False) if value else None
 
     def _scan(self) -> Statement | None:
         """Look at the current line for something that has just been completed."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import string
 from pathlib import Path
 from typing import Any
 
 from bitcal_tts.halting.answers import FORMATS, as_number
 from bitcal_tts.tasks.base import Item, Task, TaskError, read_template
 
-TASKS = ("gsm_symbolic", "gsm8k", "jsonl")
+TASKS = ("gsm_symbolic", "gsm8k", "math", "choice", "code", "codeio", "jsonl")
 GSM8K_HUB_ID = "openai/gsm8k"
+MATH_HUB_ID = "HuggingFaceH4/MATH-500"
+_FORMATS = {"math": "boxed", "choice": "choice", "code": "code"}
 
 
 def load_task(
@@ -22,16 +25,22 @@ def load_task(
     split: str = "test",
     template: str | None = None,
     answers: str | None = None,
+    execute: bool = False,
 ) -> Task:
     """A task by name.
 
     Args:
-        name: `gsm_symbolic` (generated; the default), `gsm8k`, `jsonl`, or any reasoning-gym data set.
-        data: A local JSONL file with `question` and `answer` (for gsm8k in place of the hub, for jsonl needed).
+        name: `gsm_symbolic` (generated; the default), `gsm8k`, `math` (MATH-500), `choice`, `code`, `codeio` (predict a
+            program's output), `jsonl`, or any reasoning-gym data set.
+        data: A local JSONL file with `question` and `answer` (for gsm8k and math in place of the hub, for jsonl,
+            choice and code needed). A choice question has `choices`, a list, as well.
         split: `test`, or `calibration` and `train` where the task has them.
         template: A prompt template file with `{question}` in it, in place of the task's own.
-        answers: An answer format, in place of the task's own: gsm8k, released, marked_text.
+        answers: An answer format, in place of the task's own: gsm8k, released, marked_text, boxed, choice, code.
+        execute: For `code`: run the Python that the model writes, in a limited subprocess, and compare what it prints.
     """
+    if execute and name != "code":
+        raise TaskError(f"only the task 'code' executes what a model writes, not {name!r}")
     task = _load(name, data, split)
     changes: dict[str, Any] = {}
     if template is not None:
@@ -40,6 +49,8 @@ def load_task(
         if answers not in FORMATS:
             raise TaskError(f"unknown answer format {answers!r}; available: {', '.join(FORMATS)}")
         changes["answers"] = FORMATS[answers]
+    if execute:
+        changes |= {"scorer": _prints_the_answer, "identity": {**task.identity, "execute": True}}
     return Task(**{**task.__dict__, **changes})
 
 
@@ -48,11 +59,22 @@ def _load(name: str, data: str | None, split: str) -> Task:
         return _gsm_symbolic(split)
     if name == "gsm8k":
         return _from_jsonl("gsm8k", data, split) if data else _gsm8k_from_hub(split)
-    if name == "jsonl":
+    if name == "math":
+        return _from_jsonl("math", data, split) if data else _math_from_hub(split)
+    if name in ("jsonl", "choice", "code"):
         if data is None:
-            raise TaskError("task 'jsonl' needs --data FILE with a JSON object a line: question, answer")
-        return _from_jsonl("jsonl", data, split)
+            more = ", choices" if name == "choice" else ""
+            raise TaskError(f"task {name!r} needs --data FILE with a JSON object a line: question, answer{more}")
+        return _from_jsonl(name, data, split)
     return _reasoning_gym(name, split)
+
+
+def restore_task(name: str, answers: str, *, split: str = "test", execute: bool = False) -> Task:
+    """The task whose items are in traces already: its answer format and scorer, without data file or hub."""
+    if name not in ("gsm8k", "jsonl", *_FORMATS):
+        return load_task(name, split=split, answers=answers)
+    scorer = _prints_the_answer if execute else _SCORERS.get(name)
+    return Task(name, "{question}", FORMATS[answers], lambda n, seed: [], scorer=scorer)
 
 
 def _gsm_symbolic(split: str) -> Task:
@@ -98,27 +120,37 @@ def _reasoning_gym(name: str, split: str) -> Task:
         entry = {"question": item.question, "answer": item.answer, "metadata": item.extra}
         return float(judge.score_answer(answer, entry)) >= 1.0
 
-    return Task(
-        name, read_template("marked"), FORMATS["marked_text"], draw, {"source": "reasoning-gym", "split": split}, score
-    )
+    shape, template = ("code", "code") if name == "codeio" else ("marked_text", "marked")
+    identity = {"source": "reasoning-gym", "split": split}
+    return Task(name, read_template(template), FORMATS[shape], draw, identity, score)
 
 
 def _gsm8k_from_hub(split: str) -> Task:
+    rows = _hub_rows("gsm8k", GSM8K_HUB_ID, "main", split)
+    items = [_gsm8k_item(f"gsm8k-{split}-{i:05d}", row["question"], row["answer"]) for i, row in enumerate(rows)]
+    return _listed("gsm8k", items, {"source": GSM8K_HUB_ID, "split": split})
+
+
+def _math_from_hub(split: str) -> Task:
+    rows = _hub_rows("math", MATH_HUB_ID, None, split)
+    items = [Item(f"math-{split}-{i:05d}", row["problem"], row["answer"]) for i, row in enumerate(rows)]
+    return _listed("math", items, {"source": MATH_HUB_ID, "split": split})
+
+
+def _hub_rows(name: str, hub_id: str, config: str | None, split: str) -> Any:
     try:
         from datasets import load_dataset
     except ImportError:
         raise TaskError(
-            "gsm8k from the hub needs the datasets package: pip install 'bitcal-tts[hub]', or give --data FILE.jsonl"
+            f"{name} from the hub needs the datasets package: pip install 'bitcal-tts[hub]', or give --data FILE.jsonl"
         ) from None
     try:
-        rows = load_dataset(GSM8K_HUB_ID, "main", split=split)
+        return load_dataset(hub_id, config, split=split)
     except Exception as error:  # the hub client raises many kinds
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise TaskError(
-            f"cannot load {GSM8K_HUB_ID} ({split}): {first}; give --data FILE.jsonl to read it locally"
+            f"cannot load {hub_id} ({split}): {first}; give --data FILE.jsonl to read it locally"
         ) from error
-    items = [_gsm8k_item(f"gsm8k-{split}-{i:05d}", row["question"], row["answer"]) for i, row in enumerate(rows)]
-    return _listed("gsm8k", items, {"source": GSM8K_HUB_ID, "split": split})
 
 
 def _from_jsonl(name: str, data: str, split: str) -> Task:
@@ -138,10 +170,13 @@ def _from_jsonl(name: str, data: str, split: str) -> Task:
             raise TaskError(f"{where}: not JSON ({error.msg})") from None
         if not isinstance(row, dict):
             raise TaskError(f"{where}: expected a JSON object with 'question' and 'answer'")
+        row.setdefault("question", row.get("problem"))
         for key in ("question", "answer"):
             if not isinstance(row.get(key), (str, int, float)):
                 raise TaskError(f"{where}: the object has no {key!r}; every line needs 'question' and 'answer'")
         question, answer = str(row["question"]), str(row["answer"])
+        if name == "choice":
+            question, answer = _with_choices(question, answer, row.get("choices"), where)
         try:
             (question + answer).encode()
         except UnicodeEncodeError:
@@ -159,12 +194,59 @@ def _gsm8k_item(identity: str, question: str, answer: str) -> Item:
     return Item(identity, question, answer.rpartition("####")[2].strip())
 
 
+def _with_choices(question: str, answer: str, choices: Any, where: str) -> tuple[str, str]:
+    """The question with its choices below, and the letter of the answer, which may be a letter, a number or a text."""
+    if (
+        not isinstance(choices, list)
+        or not 2 <= len(choices) <= 26
+        or not all(isinstance(c, (str, int, float)) for c in choices)
+    ):
+        raise TaskError(f"{where}: the object has no 'choices', a list of 2 to 26 texts")
+    letters = string.ascii_uppercase[: len(choices)]
+    texts = [str(choice) for choice in choices]
+    if answer.strip().upper() in list(letters):
+        letter = answer.strip().upper()
+    elif answer in texts:
+        letter = letters[texts.index(answer)]
+    elif answer.isdigit() and int(answer) < len(choices):
+        letter = letters[int(answer)]
+    else:
+        raise TaskError(f"{where}: the answer {answer!r} is none of the choices, their letters or their numbers from 0")
+    listed = "\n".join(f"{name}) {text}" for name, text in zip(letters, texts, strict=True))
+    return f"{question}\n{listed}", letter
+
+
+def _prints_the_answer(answer: str, item: Item) -> bool:
+    from bitcal_tts.tasks.execute import run_code
+
+    printed = run_code(answer)
+    return printed is not None and FORMATS["code"].equal(printed, item.answer)
+
+
+def _same_mathematics(answer: str, item: Item) -> bool:
+    """Equality by math-verify, which knows that 1/2 is 0.5 and x + 1 is 1 + x; textual equality comes first."""
+    if FORMATS["boxed"].equal(answer, item.answer):
+        return True
+    try:
+        from math_verify import parse, verify
+    except ImportError:
+        raise TaskError("the task 'math' needs math-verify: pip install 'bitcal-tts[tasks]'") from None
+    # No timeout of its own, which would use signals and only work in the main thread.
+    gold, given = (parse(f"${text}$", parsing_timeout=None) for text in (item.answer, answer))
+    return bool(gold and given and verify(gold, given, timeout_seconds=None))
+
+
+_SCORERS = {"math": _same_mathematics}
+
+
 def _listed(name: str, items: list[Item], identity: dict[str, Any]) -> Task:
     def draw(n: int, seed: int) -> list[Item]:
         if n > len(items):
             raise TaskError(f"{name} has {len(items)} items, {n} were asked for")
         return items[:n]
 
+    if name in _FORMATS:
+        return Task(name, read_template(name), FORMATS[_FORMATS[name]], draw, identity, _SCORERS.get(name))
     numeric = all(as_number(item.answer) is not None for item in items)
     shape = "gsm8k" if numeric else "marked_text"
     return Task(name, read_template("gsm8k" if numeric else "marked"), FORMATS[shape], draw, identity)

@@ -1,0 +1,50 @@
+"""Running code that a model wrote, only where it was asked for: a subprocess with limits and an empty environment.
+
+The limits keep an accident small: time, memory, file size, no child processes, a folder of its own that is deleted.
+They are no sandbox against malice: who runs hostile models should run the whole program in a container.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+from functools import lru_cache
+
+SECONDS = 5
+_MEMORY = 512 * 2**20
+_OUTPUT = 64 * 1024
+
+
+@lru_cache(maxsize=4096)
+def run_code(code: str) -> str | None:
+    """What a Python program prints, or None where it fails, takes too long or says too much."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            done = subprocess.run(  # noqa: S603
+                [sys.executable, "-I", "-S", "-c", code],
+                cwd=folder,
+                env={},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=SECONDS,
+                preexec_fn=_limit,
+                check=False,
+            )
+        except (subprocess.TimeoutExpired, OSError, ValueError):
+            return None
+    if done.returncode != 0 or len(done.stdout) > _OUTPUT:
+        return None
+    return done.stdout.decode(errors="replace").strip()
+
+
+def _limit() -> None:
+    for what, most in (
+        (resource.RLIMIT_CPU, SECONDS),
+        (resource.RLIMIT_AS, _MEMORY),
+        (resource.RLIMIT_FSIZE, _OUTPUT),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(what, (most, most))

@@ -1,0 +1,93 @@
+"""The loop guard and the drift monitor."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bitcal_tts import build_method
+from bitcal_tts.halting.controller import Step
+from bitcal_tts.halting.drift import DriftMonitor
+from bitcal_tts.halting.loops import LoopGuard
+
+
+@pytest.mark.parametrize("period", [1, 2, 7, 23, 40])
+def test_exact_repetition_is_noticed(period: int) -> None:
+    rng = random.Random(period)
+    guard = LoopGuard()
+    for _ in range(100):
+        guard.feed(rng.choice("abcdefghijklmnop"))
+    assert not guard.looping
+    cycle = [rng.choice("abcdefghijklmnopqrstuvw") for _ in range(period)]
+    needed = 0
+    while not guard.looping:
+        guard.feed(cycle[needed % period])
+        needed += 1
+        assert needed < 400
+    assert needed >= 90
+    guard.feed("something else")
+    assert not guard.looping
+
+
+def test_ordinary_reasoning_does_not_loop(probed: Any) -> None:
+    for trace in probed.read():
+        guard = LoopGuard()
+        if trace.finish == "eos":
+            for text in trace.token_texts:
+                guard.feed(text)
+                assert not guard.hesitating
+            assert not guard.looping
+
+
+def test_hesitation_is_counted_over_a_window() -> None:
+    guard = LoopGuard(window=20, hesitation=0.3)
+    for i in range(40):
+        guard.feed("Wait" if i % 3 == 0 else f"w{i}")
+    assert guard.hesitating
+    for i in range(20):
+        guard.feed(f"x{i}")
+    assert not guard.hesitating
+
+
+def test_the_guard_is_a_rule_with_reasons_of_its_own() -> None:
+    def run(texts: list[str]) -> str:
+        method = build_method("guard", bits=4, budget=999)
+        decision = None
+        for text in texts:
+            decision = method.observe(Step(text=text, n_tokens=1, entropy=0.0))
+            if decision.halts:
+                break
+        assert decision is not None
+        return str(decision.reason)
+
+    assert run(["again ", "and "] * 200) == "loop"
+    assert run([w for i in range(200) for w in ("wait", f"w{i}", f"v{i}", "but")]) == "hesitating"
+    assert run([f"w{i}" for i in range(300)]) == "undecided"
+    with pytest.raises(ValueError, match="need least >= 1"):
+        LoopGuard(least=0)
+
+
+def test_drift_rarely_alarms_without_drift_and_surely_with_it() -> None:
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for seed in range(200):
+        monitor = DriftMonitor(rng.random(300).tolist(), level=0.05, seed=seed)
+        alarms += any(monitor.update(score) for score in rng.random(500))
+    assert alarms <= 0.05 * 200 + 3 * (0.05 * 0.95 * 200) ** 0.5
+    for shifted in (lambda: rng.random() ** 3, lambda: 1 - rng.random() ** 3):
+        monitor = DriftMonitor(rng.random(300).tolist())
+        for _ in range(300):
+            monitor.update(float(shifted()))  # type: ignore[no-untyped-call]
+        assert monitor.drifted and monitor.requests == 300
+
+
+def test_drift_refuses_nonsense() -> None:
+    with pytest.raises(ValueError, match="at least 20 reference scores"):
+        DriftMonitor([0.5] * 3)
+    with pytest.raises(ValueError, match="level must be"):
+        DriftMonitor([0.5] * 30, level=0)
+    with pytest.raises(ValueError, match="finite"):
+        DriftMonitor([0.5] * 30).update(float("nan"))
