@@ -225,3 +225,28 @@ def test_a_broken_checkpoint_is_one_line_and_loses_nothing(
     assert "model_sha256 is" in fails(capsys, "record", *options)
     assert "NaN logits for item" in fails(capsys, "record", *options[:-1], "u")
     assert sorted((p.name, p.stat().st_size) for p in Path("t").iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("task", "row"),
+    [
+        ("math", {"problem": "What is 1/2 + 1/3?", "answer": "\\frac{5}{6}"}),
+        ("choice", {"question": "Which is even?", "choices": ["3", "4"], "answer": "4"}),
+        ("code", {"question": "What does print([1] * 2) print?", "answer": "[1, 1]"}),
+    ],
+)
+def test_the_whole_pipeline_works_past_gsm8k(
+    tiny: str, capsys: pytest.CaptureFixture[str], task: str, row: dict[str, object]
+) -> None:
+    """The model in the box knows none of these; what is shown is that every step takes them."""
+    asked = "problem" if "problem" in row else "question"
+    items = [{**row, "id": str(i), asked: f"{i}. {row[asked]}"} for i in range(44)]
+    Path("items.jsonl").write_text("\n".join(map(json.dumps, items)))
+    model = ["--model", "tiny-1m", "--bits", "32", "--style", "thinking", "--task", task, "--data", "items.jsonl"]
+    json_of(capsys, "record", *model, "--n", "44", "--batch", "44", "--budget", "64", "--probes", "--out", "t")
+    rows = json_of(capsys, "replay", "t", "--methods", "fixed,complete,truncate", "--set", "threshold=16", "--out", "o")
+    assert [r["method"] for r in rows["rows"]] == ["fixed", "complete", "truncate"]
+    assert rows["rows"][0]["task"] == task
+    told = json_of(capsys, "compare", "t", "--methods", "fixed,complete,deer,dynasor,truncate")
+    assert {"fixed", "complete"} <= {r["method"] for r in told["rows"]}
+    assert "nothing to fit" in fails(capsys, "fit", "t", "--out", "p.json")

@@ -12,6 +12,7 @@ from keyword import iskeyword
 from typing import Any, NoReturn
 
 from bitcal_tts import __version__
+from bitcal_tts.halting.drift import DriftWarning
 from bitcal_tts.halting.parameters import UnreachableStopWarning
 
 COMMANDS = {
@@ -62,6 +63,7 @@ def _main(argv: Sequence[str] | None) -> int:
     args = parser.parse_args(arguments)
     with warnings.catch_warnings():
         warnings.simplefilter("always", UnreachableStopWarning)
+        warnings.simplefilter("always", DriftWarning)
         warnings.showwarning = _notes()
         return _run(args)
 
@@ -151,7 +153,7 @@ def _notes() -> Callable[..., None]:
     shown: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if issubclass(category, UnreachableStopWarning) and str(message) not in shown:
+        if issubclass(category, (UnreachableStopWarning, DriftWarning)) and str(message) not in shown:
             shown.add(str(message))
             print(f"note: {message}", file=sys.stderr)
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from bitcal_tts.tasks import TaskError, load_task
+from bitcal_tts.tasks.execute import run_code
 from bitcal_tts.tasks.gsm_symbolic import problems, split_of
+from bitcal_tts.tasks.registry import restore_task
 
 
 def write(path: Path, *lines: object) -> str:
@@ -106,7 +108,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
 
 
 def test_unknown_names_list_what_there_is(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match="unknown task 'gsm9k'; available: gsm_symbolic, gsm8k, jsonl"):
+    with pytest.raises(TaskError, match="unknown task 'gsm9k'; available: gsm_symbolic, gsm8k, math, choice"):
         load_task("gsm9k")
     with pytest.raises(TaskError, match="no split 'dev'; available: train, calibration, test"):
         load_task("gsm_symbolic", split="dev")
@@ -119,3 +121,68 @@ def test_unknown_names_list_what_there_is(tmp_path: Path) -> None:
 def test_fewer_than_one_item_is_refused() -> None:
     with pytest.raises(ValueError, match="n must be at least 1, got 0"):
         load_task().items(0, seed=0)
+
+
+def test_math_knows_equal_mathematics(tmp_path: Path) -> None:
+    halves, lines = {"problem": "half?", "answer": "\\frac{1}{2}"}, {"problem": "x?", "answer": "x+1"}
+    data = write(tmp_path / "m.jsonl", halves, lines)
+    task = load_task("math", data=data)
+    half, line = task.items(2, 0)
+    assert task.answers.name == "boxed" and "\\boxed{}" in task.prompt(half)
+    assert task.correct("0.5", half) and task.correct("\\dfrac12", half) and not task.correct("2", half)
+    assert task.correct("1 + x", line) and not task.correct("x", line) and not task.correct(None, line)
+    again = restore_task("math", "boxed")
+    assert again.correct("1+x", line)
+
+
+def test_choices_are_listed_and_lettered(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"question": "Which?", "choices": ["red", "blue"], "answer": "B"},
+        {"question": "Which?", "choices": ["red", "blue"], "answer": "blue"},
+        {"question": "Which?", "choices": ["red", "blue"], "answer": 1},
+    ]
+    task = load_task("choice", data=write(tmp_path / "c.jsonl", *rows))
+    items = task.items(3, 0)
+    assert [item.answer for item in items] == ["B", "B", "B"]
+    assert items[0].question == "Which?\nA) red\nB) blue"
+    assert task.correct(task.answers.value("#### (b)"), items[0])
+    wrong: list[dict[str, object]] = [{"choices": ["red"]}, {"choices": "red"}, {"answer": "green"}]
+    for bad in wrong:
+        with pytest.raises(TaskError, match="line 1"):
+            load_task("choice", data=write(tmp_path / "d.jsonl", {**rows[0], **bad}))
+
+
+def test_code_is_compared_and_only_run_where_asked(tmp_path: Path) -> None:
+    data = write(tmp_path / "k.jsonl", {"question": "print 6 * 7", "answer": "42"})
+    plain, running = load_task("code", data=data), load_task("code", data=data, execute=True)
+    (item,) = plain.items(1, 0)
+    assert not plain.correct("print(6 * 7)", item) and plain.correct("42", item)
+    assert running.correct("print(6 * 7)", item) and running.identity["execute"] is True
+    assert restore_task("code", "code", execute=True).correct("print(42)", item)
+    with pytest.raises(TaskError, match="only the task 'code' executes"):
+        load_task("gsm_symbolic", execute=True)
+    with pytest.raises(TaskError, match="needs --data FILE"):
+        load_task("code")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: pass",
+        "x = bytearray(2**31)",
+        "open('f', 'wb').write(b'x' * 10**7)",
+        "print('x' * 10**6)",
+        "raise SystemExit(3)",
+        "import os; print(os.environ['PATH'])",
+        "\0",
+    ],
+)
+def test_code_that_misbehaves_gives_nothing(code: str) -> None:
+    assert run_code(code) is None
+
+
+def test_codeio_predicts_outputs() -> None:
+    task = load_task("codeio")
+    (item,) = task.items(1, 0)
+    assert task.answers.name == "code"
+    assert task.correct(item.answer, item) and not task.correct('"no"', item)

@@ -118,9 +118,10 @@ class Looks:
         return cut.halted & ~cut.correct & self.full_right
 
     def first_scores(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The score at the first look of each trace that has one."""
-        _, first = np.unique(self.trace, return_index=True)
-        return scores[first]
+        """The score at the first strong statement of each trace that has one: what drift is watched by."""
+        strong = np.nonzero(self.vectors[:, NAMES.index("strong")] > 0)[0]
+        _, first = np.unique(self.trace[strong], return_index=True)
+        return scores[strong[first]]
 
 
 class _Recorder(Settled):

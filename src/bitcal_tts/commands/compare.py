@@ -30,6 +30,7 @@ For each method the point is shown that it would choose for a lost-correct rate 
 traces: the same favour to all. Tokens include those of probes and of soft landings."""
 
 _LEFT_OUT = ("guard", "marker")  # the guard has no threshold; the marker rule is `complete`
+_PROBING = ("deer", "dynasor", "convergence", "eat")
 _ORACLES = ("oracle", "oracle_final")
 
 
@@ -73,13 +74,14 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
         warnings.simplefilter("ignore", UnreachableStopWarning)
         methods = options.methods_of(args, identity, [budget], traces)
     points: dict[str, list[Point]] = {}
-    with options.progress("comparing", len(methods) * len(traces), quiet=args.json) as advance:
+    with options.progress("comparing", _passes(methods) * len(traces), quiet=args.json) as advance:
         for method in methods:
             chunk = identity["chunk_size"]
-            method = _usual(method, traces)
-            points[method.parameters.name] = frontier(
-                traces, method, task, recorded_chunk_size=chunk, tick=lambda: advance(1)
-            )
+            points[method.parameters.name] = [
+                point
+                for variant in _variants(method, traces, identity)
+                for point in frontier(traces, variant, task, recorded_chunk_size=chunk, tick=lambda: advance(1))
+            ]
     rows = rows_of(points, identity)
     return {
         "title": title_of(identity, [{**row, "min_tokens": None} for row in rows]),
@@ -90,13 +92,25 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _usual(method: Any, traces: Any) -> Any:
-    """CUSUM's usual level is the mean entropy of these traces."""
-    if method.parameters.name == "cusum":
-        total = sum(float(t.entropies.sum()) for t in traces)
-        mean = total / max(1, sum(map(len, traces)))
-        return type(method)(dataclasses.replace(method.parameters, mu0=mean))
-    return method
+def _passes(methods: list[Any]) -> int:
+    return sum(3 if method.parameters.name in _PROBING else 1 for method in methods)
+
+
+def _variants(method: Any, traces: Any, identity: dict[str, Any]) -> list[Any]:
+    """Settings of a rule besides its threshold: what it would choose for these traces.
+
+    Probing rules may look every 16, 32 or 64 tokens, DEER as often as there are boundaries; CUSUM's usual level is the
+    mean entropy of these traces.
+    """
+    p = method.parameters
+    if p.name == "cusum":
+        mean = sum(float(t.entropies.sum()) for t in traces) / max(1, sum(map(len, traces)))
+        return [type(method)(dataclasses.replace(p, mu0=mean))]
+    if p.name in _PROBING:
+        changes = {"max_probes": p.budget} if p.name == "deer" else {}
+        step = identity.get("probes") or p.every
+        return [type(method)(dataclasses.replace(p, every=step * k, **changes)) for k in (1, 2, 4)]
+    return [method]
 
 
 def _curve(points: list[Point]) -> list[dict[str, Any]]:

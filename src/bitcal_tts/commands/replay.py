@@ -65,7 +65,10 @@ def replay_store(args: argparse.Namespace, store: TraceStore, budgets: Sequence[
             rows.append({**summarise(done, identity), "min_tokens": getattr(method.parameters, "min_tokens", None)})
     out.mkdir(parents=True, exist_ok=True)
     write_outcomes(out / "outcomes.parquet", found)
-    summary = {"rows": rows, "comparisons": compare(found)}
+    summary: dict[str, Any] = {"rows": rows, "comparisons": compare(found)}
+    drifted = {m.parameters.budget: m.monitor.drifted for m in methods if getattr(m, "monitor", None) is not None}
+    if drifted:
+        summary["drifted"] = any(drifted.values())
     parameters = [describe_parameters(method) for method in methods]
     write_json(out / "summary.json", {"schema": 1, **summary, "parameters": parameters, "manifest": store.manifest})
     return summary

@@ -31,6 +31,7 @@ _STYLES = (
     {"color": "#5D3A9B", "hatch": "||", "marker": ">", "linestyle": (0, (3, 2))},
     {"color": "#B58900", "hatch": "**", "marker": "h", "linestyle": (0, (8, 2, 2, 2))},
 )
+_MARKERS = "osD^vPX<>hdp8H*1"
 _SETTINGS = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -129,20 +130,21 @@ def pareto(rows: Sequence[Row]) -> Any:
     """Accuracy against tokens, budgets annotated; a panel a model and precision. Up and left is preferable."""
     groups, methods = _groups(rows), _methods(rows)
     figure, panels = _panels(len(groups))
-    look = {"textcoords": "offset points", "fontsize": 6.5, "ha": "center"}
-    for axes, group, label in zip(panels, groups, _labels(groups), strict=False):
+    labels: list[tuple[Any, str, tuple[float, float]]] = []
+    for axes, group, name in zip(panels, groups, _labels(groups), strict=False):
         for i, method in enumerate(methods):
             cells = _over_budgets(rows, group, method)
             x, y = [c["avg_tokens"] for c in cells], [100 * c["accuracy"] for c in cells]
             axes.plot(x, y, label=method, **_line(i))
-            for budgets, point in _joined_labels(cells, x, y):
-                axes.annotate(budgets, point, (0, 6 if i % 2 == 0 else -13), **look)
-        axes.set_title(label, fontsize=9)
+            if len(groups) <= _WIDE or i == 0:  # in small panels the first method's budgets tell the others'
+                labels += [(axes, *label) for label in _joined_labels(cells, x, y)]
+        axes.set_title(name, fontsize=9)
         axes.set_xlabel("tokens a problem")
         axes.margins(0.15)
     for axes in panels[:: min(len(groups), _WIDE)]:
         axes.set_ylabel("accuracy, %")
     _legend(figure, panels[0])
+    _place(figure, labels)
     return figure
 
 
@@ -187,7 +189,7 @@ def reliability_diagram(recorded: Sequence[Row]) -> Any:
             label = f"{row['bits']:g} bits" + ("" if area is None else f", AUROC {area:.2f}")
             axes.plot(x, [v / 100 for v in y], label=label, **_line(i))
         axes.set(title=title, xlabel="confidence", xlim=(0, 1), ylim=(-0.02, 1.02))
-        axes.legend(frameon=False, fontsize=7, loc="upper left")
+        axes.legend(frameon=False, fontsize=7, loc="lower right")
     panels[0].set_ylabel("share right")
     return figure
 
@@ -196,15 +198,16 @@ def frontier_figure(curves: dict[str, list[Row]], title: str) -> Any:
     """Accuracy against tokens of every method over its own threshold; the best of each at every cost."""
     figure, axes = plt.subplots(figsize=(7.2, 4.4))
     axes.grid(True, axis="both", alpha=0.3)
+    full = 100 * max(p["accuracy"] for p in curves.get("fixed") or next(iter(curves.values())))
     for i, (name, curve) in enumerate(curves.items()):
-        look = _line(i) | {"markersize": 3.5}
         x, y = [p["tokens"] for p in curve], [100 * p["accuracy"] for p in curve]
+        look = _line(i) | {"markersize": 4, "marker": _MARKERS[i % len(_MARKERS)], "markevery": max(1, len(x) // 12)}
         if name in ("settled", "fixed", "complete"):
             look |= {"linewidth": 2.4, "markersize": 6}
         elif name.startswith("oracle"):
             look |= {"marker": "*", "markersize": 10, "linestyle": ""}
         axes.plot(x, y, label=name, **look)
-    axes.set(xlabel="tokens a problem, probes and landings included", ylabel="accuracy, %")
+    axes.set(xlabel="tokens a problem, probes and landings included", ylabel="accuracy, %", ylim=(full - 30, full + 3))
     axes.set_title(title, fontsize=9)
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return figure
@@ -253,6 +256,26 @@ def signal_card(card: Sequence[Row]) -> Any:
         axes.margins(0.1)
     panels[0].set_ylabel(f"shift from {card[0]['bits']:g} bits")
     return figure
+
+
+def _place(figure: Any, labels: Sequence[tuple[Any, str, tuple[float, float]]]) -> None:
+    """Write labels beside their points where there is room; one that would cover another is left out.
+
+    Methods share their budgets, so that a label left out is told by its neighbours.
+    """
+    figure.canvas.draw()  # the layout must be final before distances mean anything
+    taken: list[tuple[float, float, float, float]] = []
+    scale = figure.dpi / 72
+    for axes, text, point in labels:
+        x, y = axes.transData.transform(point)
+        width, height = 4.0 * len(text) * scale, 8.0 * scale
+        for dx, dy in ((0, 9), (0, -10), (width / scale / 2 + 6, 0), (-width / scale / 2 - 6, 0), (0, 18), (0, -19)):
+            left, bottom = x + dx * scale - width / 2, y + dy * scale - height / 2
+            box = (left, bottom, left + width, bottom + height)
+            if all(box[2] < o[0] or o[2] < box[0] or box[3] < o[1] or o[3] < box[1] for o in taken):
+                taken.append(box)
+                axes.annotate(text, point, (dx, dy), textcoords="offset points", fontsize=6.5, ha="center", va="center")
+                break
 
 
 def _joined_labels(cells: Sequence[Row], x: Sequence[float], y: Sequence[float]) -> list[_Label]:

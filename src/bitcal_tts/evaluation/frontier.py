@@ -24,10 +24,11 @@ _POINTS = 200
 
 @dataclass(frozen=True)
 class Point:
-    """A method at one threshold; None where it has none."""
+    """A method at one threshold, None where it has none; `every` is how often it looks, where that was varied."""
 
     threshold: float | None
     outcomes: Sequence[Outcome]
+    every: int | None = None
 
     @property
     def lost(self) -> float:
@@ -67,7 +68,8 @@ def _gate_points(traces: Sequence[Trace], gate: Gate, task: Task, tick: Callable
     chosen = np.unique(np.quantile(scores, np.linspace(0, 1, _POINTS))) if scores.size else scores
     own = gate.thresholds() if isinstance(gate, Rule) else [gate.parameters.threshold]
     thresholds = sorted({*map(float, chosen), *own})
-    return [Point(t, _outcomes(traces, sweep, sweep.at(t), gate.parameters)) for t in thresholds]
+    every = gate.parameters.every
+    return [Point(t, _outcomes(traces, sweep, sweep.at(t), gate.parameters), every) for t in thresholds]
 
 
 def _outcomes(traces: Sequence[Trace], sweep: GateSweep, cut: Cut, p: Any) -> list[Outcome]:
@@ -128,5 +130,6 @@ def rows_of(points: dict[str, list[Point]], identity: dict[str, Any]) -> list[di
                 "method": name,
                 "target": target,
                 "threshold": point.threshold,
+                "every": point.every,
             })  # fmt: skip
     return rows

@@ -10,6 +10,11 @@ import numpy as np
 
 _BETS = (-1.5, -0.75, 0.0, 0.75, 1.5)
 _JUMP = 0.01
+MIN_REFERENCE = 20
+
+
+class DriftWarning(UserWarning):
+    """What a profile sees no longer looks like what it was fitted on."""
 
 
 class DriftMonitor:
@@ -20,14 +25,14 @@ class DriftMonitor:
     however many requests are watched (Ville). So an alarm is evidence, and asking again costs nothing.
 
     Args:
-        reference: Scores at the first look of calibration items.
+        reference: Scores at the first strong statement of calibration items.
         level: Probability of a false alarm, over the whole lifetime.
         seed: For ties.
     """
 
     def __init__(self, reference: Sequence[float], *, level: float = 0.01, seed: int = 0) -> None:
-        if len(reference) < 20:
-            raise ValueError(f"at least 20 reference scores are needed, got {len(reference)}")
+        if len(reference) < MIN_REFERENCE:
+            raise ValueError(f"at least {MIN_REFERENCE} reference scores are needed, got {len(reference)}")
         if not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1, got {level!r}")
         self._reference = sorted(reference)

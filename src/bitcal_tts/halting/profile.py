@@ -33,7 +33,7 @@ class Profile:
         thresholds: By bits; infinite where nothing could be certified, so that it never stops early.
         identity: What it was fitted on: engine, dtype, model and its hash, task, style, temperature, label.
         evidence: By bits: how many items, how many losses, the p-value, what is saved.
-        reference: By bits: scores at the first look of calibration items, for the drift test.
+        reference: By bits: scores at the first strong statement of calibration items, for the drift test.
     """
 
     kind: str

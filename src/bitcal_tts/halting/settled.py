@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitcal_tts.halting.controller import Decision, Step
+from bitcal_tts.halting.drift import MIN_REFERENCE, DriftMonitor, DriftWarning
 from bitcal_tts.halting.features import Features
 from bitcal_tts.halting.gate import Gate, LandingParameters
 from bitcal_tts.halting.loops import LoopGuard
 from bitcal_tts.halting.policy import Action, Reason
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.statements import StatementDetector
+
+S = TypeVar("S", bound="Settled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,16 +49,26 @@ class SettledParameters(LandingParameters):
 
 
 class Settled(Gate):
-    """Looks at answer statements; at boundaries only as long as no answer has been stated, or where told to."""
+    """Looks at answer statements; at boundaries only as long as no answer has been stated, or where told to.
+
+    Args:
+        parameters: With the profile.
+        monitor: Told the score at the first strong statement of every request made from this one; warns on drift.
+    """
 
     reason = Reason.SETTLED
 
-    def __init__(self, parameters: SettledParameters) -> None:
+    def __init__(self, parameters: SettledParameters, monitor: DriftMonitor | None = None) -> None:
         super().__init__(parameters)
+        self.monitor = monitor
         detector = _detector(parameters.format.stated)
         self._features = Features(detector, bits=parameters.bits, budget=parameters.budget)
         self._guard = LoopGuard() if parameters.guard else None
-        self.first_score: float | None = None
+        self._watched = False
+
+    def fresh(self: S) -> S:
+        """The same method for another request, watched by the same monitor."""
+        return type(self)(self.parameters, self.monitor)
 
     def token(self, text: str, entropy: float, logprob: float, margin: float) -> float | None:
         """Score a statement that this token completes."""
@@ -63,7 +77,10 @@ class Settled(Gate):
         statement = self._features.update(text, entropy, logprob, margin)
         if statement is None or self.parameters.looks == "boundaries":
             return None
-        return self._judge(self._features.vector(at_statement=True))
+        score = self._judge(self._features.vector(at_statement=True))
+        if statement.strong:
+            self._watch(score)
+        return score
 
     def boundary(self, step: Step) -> float | None:
         """Score a boundary, where boundaries are looked at."""
@@ -83,9 +100,21 @@ class Settled(Gate):
 
     def _judge(self, vector: NDArray[np.float64]) -> float:
         score: float = self.parameters.profile.score(vector)
-        if self.first_score is None:
-            self.first_score = score
         return score
+
+    def _watch(self, score: float) -> None:
+        """Tell the monitor of the first strong statement of this request."""
+        if self._watched or self.monitor is None:
+            return
+        self._watched = True
+        before = self.monitor.drifted
+        if self.monitor.update(score) and not before:
+            warnings.warn(
+                f"after {self.monitor.requests} requests, scores have drifted from those the profile was fitted on: "
+                "its promise may no longer hold; record and fit again",
+                DriftWarning,
+                stacklevel=2,
+            )
 
 
 _DETECTORS: dict[str | None, StatementDetector] = {}
@@ -104,4 +133,5 @@ def build(**kwargs: Any) -> Settled:
     if "threshold" not in kwargs:
         threshold = parameters.profile.threshold(parameters.bits)
         parameters = SettledParameters(**{**kwargs, "threshold": threshold})
-    return Settled(parameters)
+    reference = parameters.profile.reference.get(parameters.bits, ())
+    return Settled(parameters, DriftMonitor(reference) if len(reference) >= MIN_REFERENCE else None)

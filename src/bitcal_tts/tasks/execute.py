@@ -1,7 +1,8 @@
 """Running code that a model wrote, only where it was asked for: a subprocess with limits and an empty environment.
 
-The limits keep an accident small: time, memory, file size, no child processes, a folder of its own that is deleted.
-They are no sandbox against malice: who runs hostile models should run the whole program in a container.
+The limits keep an accident small: time, memory, file size, no child processes (a limit that root is exempt from), a
+folder of its own that is deleted. They are no sandbox against malice: who runs hostile models should run the whole
+program in a container.
 """
 
 from __future__ import annotations

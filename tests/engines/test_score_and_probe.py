@@ -1,0 +1,73 @@
+"""Teacher forcing gives the signals of decoding; forks give the answers of running everything again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bitcal_tts.engines.base import Request
+from bitcal_tts.engines.forks import Fork, Place
+from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.halting.landing import Landing
+from bitcal_tts.tasks import load_task
+
+
+def test_scoring_a_decode_gives_its_own_signals(engine: Any, store: Any) -> None:
+    task, traces = load_task(), store.read()[:8]
+    texts = [(task.prompt(t.item), t.token_ids.tolist()) for t in traces]
+    for trace, score in zip(traces, engine.score(texts, batch_size=3), strict=True):
+        for name in ("entropies", "logprobs", "margins", "top_logprobs"):
+            assert getattr(score, name) == pytest.approx(getattr(trace, name), abs=2e-3)
+        assert score.hidden_similarities == pytest.approx(trace.hidden_similarities, abs=1e-4)
+        assert score.agrees.all()
+
+
+def test_another_precision_shifts_the_same_text(store: Any, tiny: str) -> None:
+    from bitcal_tts.engines.checkpoint import load_checkpoint
+    from bitcal_tts.engines.transformers import TransformersEngine
+    from bitcal_tts.evaluation.signal_card import shifts
+
+    task, traces = load_task(), store.read()[:8]
+    texts = [(task.prompt(t.item), t.token_ids.tolist()) for t in traces]
+    full, coarse = (
+        list(TransformersEngine(load_checkpoint(tiny, bits=bits, name="tiny-1m", compute_dtype="float32")).score(texts))
+        for bits in (32, 2)
+    )
+    told = shifts(full, coarse)
+    assert told["logprobs"]["shift"] < told["logprobs"]["shift_high"] < 0  # it likes the text less
+    assert told["greedy_agreement"] < 1.0
+    assert shifts(full, full)["entropies"]["shift"] == 0.0
+
+
+def test_a_fork_answers_as_a_prompt_with_everything_before_it(thinking_engine: Any, probed: Any) -> None:
+    task, trace = load_task(), probed.read()[0]
+    answers = FORMATS["gsm8k"]
+    where = [Place(n, Landing("\n</think>\n\n", "####"), 0.0) for n in (5, 40, len(trace) // 2)]
+    (written,) = thinking_engine.probe([Fork(task.prompt(trace.item), trace.token_ids.tolist(), where)], answers)
+    for place, one in zip(where, written, strict=True):
+        forced = [
+            token
+            for text in place.landing
+            for token in thinking_engine.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ]
+        prefix = [*trace.token_ids[: place.tokens].tolist(), *forced]
+        (again,) = thinking_engine.decode([Request("x", task.prompt(trace.item), 24, prefix=prefix)])
+        assert again.text.startswith("".join(one.texts))
+        assert one.forced == forced
+        assert np.allclose(one.logprobs, again.logprobs[: len(one.logprobs)], atol=2e-3)
+        assert one.probe().n_tokens == len(forced) + len(one.ids)
+
+
+def test_a_landing_without_room_adds_nothing(thinking_engine: Any, probed: Any) -> None:
+    task, trace = load_task(), probed.read()[0]
+    place = Place(20, Landing("\n</think>\n\n", "####"), 0.0, limit=3)
+    ((written,),) = thinking_engine.probe(
+        [Fork(task.prompt(trace.item), trace.token_ids.tolist(), [place])], FORMATS["gsm8k"]
+    )
+    assert written.ids == [] and written.limit < 1
+
+
+def test_an_empty_list_of_places_is_fine(thinking_engine: Any) -> None:
+    assert list(thinking_engine.probe([Fork("x", [1, 2], [])], FORMATS["gsm8k"])) == [[]]
