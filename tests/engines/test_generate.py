@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from bitcal_tts import Controller, build_method
+from bitcal_tts import build_method
 from bitcal_tts.engines.generate import BitCal
 from bitcal_tts.tasks import load_task
 from bitcal_tts.traces.replay import replay
@@ -21,16 +21,18 @@ def padded(engine: Any, prompts: list[str]) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def methods(budget: int) -> list[Controller]:
+def methods(budget: int) -> list[Any]:
     return [
         build_method("fixed", bits=32, budget=budget),
         build_method("adaptive", bits=32, budget=budget, min_tokens=32),
         build_method("bitcal_tts", bits=4, budget=budget, min_tokens=32),
         build_method("bitcal_tts", bits=4, budget=budget, min_tokens=48, stop_confidence=0.4),
+        build_method("complete", bits=4, budget=budget, chunk_size=16),
+        build_method("complete", bits=4, budget=budget),
     ]
 
 
-@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("which", range(6))
 def test_halts_as_replayed(engine: Any, store: Any, which: int) -> None:
     task = load_task()
     traces = store.read()[:6]

@@ -46,7 +46,8 @@ class BitCal:
         >>> bitcal.results[0].decision
 
     A halted row is padded until the longest one ends: tokens are saved, time only where all rows end early.
-    `bitcal record` and `TransformersEngine` decode so that rows leave the batch.
+    `bitcal record` and `TransformersEngine` decode so that rows leave the batch, and write soft landings; here a row
+    that is halted inside its thinking ends there, and `decision.landing` says what to append to go on.
 
     Args:
         controller: From `build_method`; copied fresh for every row.

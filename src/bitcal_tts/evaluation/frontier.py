@@ -68,21 +68,21 @@ def _gate_points(traces: Sequence[Trace], gate: Gate, task: Task, tick: Callable
     chosen = np.unique(np.quantile(scores, np.linspace(0, 1, _POINTS))) if scores.size else scores
     own = gate.thresholds() if isinstance(gate, Rule) else [gate.parameters.threshold]
     thresholds = sorted({*map(float, chosen), *own})
-    every = gate.parameters.every
-    return [Point(t, _outcomes(traces, sweep, sweep.at(t), gate.parameters), every) for t in thresholds]
+    p, tokens, right = gate.parameters, sweep.full_tokens, sweep.full_correct
+    return [Point(t, _outcomes(traces, tokens, right, sweep.at(t), p), p.every) for t in thresholds]
 
 
-def _outcomes(traces: Sequence[Trace], sweep: GateSweep, cut: Cut, p: Any) -> list[Outcome]:
+def _outcomes(traces: Sequence[Trace], full_tokens: Any, full_correct: Any, cut: Cut, p: Any) -> list[Outcome]:
     found = []
     for i, trace in enumerate(traces):
         halted = bool(cut.halted[i])
-        finish = "halted" if halted else ("budget" if sweep.full_tokens[i] >= p.budget else "eos")
+        finish = "halted" if halted else ("budget" if full_tokens[i] >= p.budget else "eos")
         found.append(
             Outcome(
                 item=trace.item.id, method=p.name, bits=p.bits, budget=p.budget, tokens=int(cut.tokens[i]),
                 probe_tokens=int(cut.probe_tokens[i]), finish=finish, reason=finish, answer=None,
-                correct=bool(cut.correct[i]), full_correct=bool(sweep.full_correct[i]),
-                full_tokens=int(sweep.full_tokens[i]),
+                correct=bool(cut.correct[i]), full_correct=bool(full_correct[i]),
+                full_tokens=int(full_tokens[i]),
             )
         )  # fmt: skip
     return found
@@ -99,15 +99,8 @@ def _paper_points(traces: Sequence[Trace], method: Controller, task: Task, chunk
     points = []
     for t, result in zip(thresholds, sweep.run(settings), strict=True):
         cut = Cut(result.tokens, np.zeros_like(result.tokens), result.correct, result.halted)
-        holder = _Full(full.tokens, full.correct)
-        points.append(Point(t, _outcomes(traces, holder, cut, p)))  # type: ignore[arg-type]
+        points.append(Point(t, _outcomes(traces, full.tokens, full.correct, cut, p)))
     return points
-
-
-@dataclass(frozen=True)
-class _Full:
-    full_tokens: Any
-    full_correct: Any
 
 
 def choose(points: Sequence[Point], target: float) -> Point | None:

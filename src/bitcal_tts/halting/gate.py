@@ -124,15 +124,15 @@ class Gate:
         p = self.parameters
         return landing(self._answer.last, p.close if self._answer.inside else None, p.format.cue)
 
-    def ask(self, step: Step) -> Probe:
-        """Make the model answer now, at a cost."""
+    def ask(self, step: Step, *, closing_only: bool = False) -> Probe:
+        """Make the model answer now; all that this takes is charged, or the closing where nothing else is looked at."""
         if step.probe is None:
             raise ValueError(
                 f"{self.parameters.name} probes the model, and this engine or recording has no probes: "
                 "record with --probes"
             )
         probe = step.probe(self._landing_here())
-        self.probe_tokens += probe.n_tokens
+        self.probe_tokens += probe.close_tokens if closing_only else probe.n_tokens
         return probe
 
 

@@ -41,12 +41,7 @@ class Eat(Rule):
 
     def boundary(self, step: Step) -> float | None:
         """One forward pass after the closing; nothing is decoded, so only the closing is charged."""
-        if step.probe is None:
-            self.ask(step)
-        assert step.probe is not None
-        probe = step.probe(self._landing_here())
-        self.probe_tokens += probe.close_tokens
-        return self.update(probe.close_entropy / math.log(2))
+        return self.update(self.ask(step, closing_only=True).close_entropy / math.log(2))
 
     def update(self, bits: float) -> float | None:
         """Take the next entropy; the score, or None while warming up."""

@@ -1,0 +1,149 @@
+"""Tasks whose items are listed: in a JSONL file, or in a data set on the hub."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import string
+from pathlib import Path
+from typing import Any
+
+from bitcal_tts.halting.answers import FORMATS, as_number
+from bitcal_tts.tasks.base import Item, Task, TaskError, read_template
+
+GSM8K_HUB_ID = "openai/gsm8k"
+MATH_HUB_ID = "HuggingFaceH4/MATH-500"
+LISTED_FORMATS = {"math": "boxed", "choice": "choice", "code": "code"}
+"""Answer formats of tasks that have their own."""
+
+
+def from_jsonl(name: str, data: str, split: str) -> Task:
+    """A task from a local file, every line checked."""
+    path = Path(data)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise TaskError(f"cannot read {data}: {error.strerror}") from error
+    items: list[Item] = []
+    for number, line in enumerate(raw.decode("utf-8-sig", errors="replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{data}, line {number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise TaskError(f"{where}: not JSON ({error.msg})") from None
+        if not isinstance(row, dict):
+            raise TaskError(f"{where}: expected a JSON object with 'question' and 'answer'")
+        row.setdefault("question", row.get("problem"))
+        for key in ("question", "answer"):
+            if not isinstance(row.get(key), (str, int, float)):
+                raise TaskError(f"{where}: the object has no {key!r}; every line needs 'question' and 'answer'")
+        question, answer = str(row["question"]), str(row["answer"])
+        if name == "choice":
+            question, answer = _with_choices(question, answer, row.get("choices"), where)
+        try:
+            (question + answer).encode()
+        except UnicodeEncodeError:
+            raise TaskError(f"{where}: holds half a surrogate pair, which is no text") from None
+        identity = str(row.get("id", f"{path.stem}-{len(items):05d}"))
+        items.append(_gsm8k_item(identity, question, answer) if name == "gsm8k" else Item(identity, question, answer))
+    if not items:
+        raise TaskError(f"{data} holds no items")
+    if len({item.id for item in items}) != len(items):
+        raise TaskError(f"{data} gives the same 'id' to several items")
+    return _listed(name, items, {"source": path.name, "data_sha256": hashlib.sha256(raw).hexdigest(), "split": split})
+
+
+def gsm8k_from_hub(split: str) -> Task:
+    """GSM8K."""
+    rows = _hub_rows("gsm8k", GSM8K_HUB_ID, "main", split)
+    items = [_gsm8k_item(f"gsm8k-{split}-{i:05d}", row["question"], row["answer"]) for i, row in enumerate(rows)]
+    return _listed("gsm8k", items, {"source": GSM8K_HUB_ID, "split": split})
+
+
+def math_from_hub(split: str) -> Task:
+    """MATH-500."""
+    rows = _hub_rows("math", MATH_HUB_ID, None, split)
+    items = [Item(f"math-{split}-{i:05d}", row["problem"], row["answer"]) for i, row in enumerate(rows)]
+    return _listed("math", items, {"source": MATH_HUB_ID, "split": split})
+
+
+def _hub_rows(name: str, hub_id: str, config: str | None, split: str) -> Any:
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise TaskError(
+            f"{name} from the hub needs the datasets package: pip install 'bitcal-tts[hub]', or give --data FILE.jsonl"
+        ) from None
+    try:
+        return load_dataset(hub_id, config, split=split)
+    except Exception as error:  # the hub client raises many kinds
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise TaskError(
+            f"cannot load {hub_id} ({split}): {first}; give --data FILE.jsonl to read it locally"
+        ) from error
+
+
+def _listed(name: str, items: list[Item], identity: dict[str, Any]) -> Task:
+    def draw(n: int, seed: int) -> list[Item]:
+        if n > len(items):
+            raise TaskError(f"{name} has {len(items)} items, {n} were asked for")
+        return items[:n]
+
+    if name in LISTED_FORMATS:
+        return Task(name, read_template(name), FORMATS[LISTED_FORMATS[name]], draw, identity, SCORERS.get(name))
+    numeric = all(as_number(item.answer) is not None for item in items)
+    shape = "gsm8k" if numeric else "marked_text"
+    return Task(name, read_template("gsm8k" if numeric else "marked"), FORMATS[shape], draw, identity)
+
+
+def _gsm8k_item(identity: str, question: str, answer: str) -> Item:
+    return Item(identity, question, answer.rpartition("####")[2].strip())
+
+
+def _with_choices(question: str, answer: str, choices: Any, where: str) -> tuple[str, str]:
+    """The question with its choices below, and the letter of the answer, which may be a letter, a number or a text."""
+    if (
+        not isinstance(choices, list)
+        or not 2 <= len(choices) <= 26
+        or not all(isinstance(c, (str, int, float)) for c in choices)
+    ):
+        raise TaskError(f"{where}: the object has no 'choices', a list of 2 to 26 texts")
+    letters = string.ascii_uppercase[: len(choices)]
+    texts = [str(choice) for choice in choices]
+    if answer.strip().upper() in list(letters):
+        letter = answer.strip().upper()
+    elif answer in texts:
+        letter = letters[texts.index(answer)]
+    elif answer.isdigit() and int(answer) < len(choices):
+        letter = letters[int(answer)]
+    else:
+        raise TaskError(f"{where}: the answer {answer!r} is none of the choices, their letters or their numbers from 0")
+    listed = "\n".join(f"{name}) {text}" for name, text in zip(letters, texts, strict=True))
+    return f"{question}\n{listed}", letter
+
+
+def prints_the_answer(answer: str, item: Item) -> bool:
+    """Whether the code in an answer, run, prints what was asked for."""
+    from bitcal_tts.tasks.execute import run_code
+
+    printed = run_code(answer)
+    return printed is not None and FORMATS["code"].equal(printed, item.answer)
+
+
+def _same_mathematics(answer: str, item: Item) -> bool:
+    """Equality by math-verify, which knows that 1/2 is 0.5 and x + 1 is 1 + x; textual equality comes first."""
+    if FORMATS["boxed"].equal(answer, item.answer):
+        return True
+    try:
+        from math_verify import parse, verify
+    except ImportError:
+        raise TaskError("the task 'math' needs math-verify: pip install 'bitcal-tts[tasks]'") from None
+    # No timeout of its own, which would use signals and only work in the main thread.
+    gold, given = (parse(f"${text}$", parsing_timeout=None) for text in (item.answer, answer))
+    return bool(gold and given and verify(gold, given, timeout_seconds=None))
+
+
+SCORERS = {"math": _same_mathematics}
+"""Tasks whose equality of answers is not their format's."""
