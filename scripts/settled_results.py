@@ -11,6 +11,7 @@ Written: goals.json and .md, profile-KIND-RISK.json, simulation.json, why_bits.j
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 import warnings
@@ -279,6 +280,27 @@ def field(traces: Path, out: Path) -> None:
         write_json(out / f"compare-{bits}.json", {"schema": 1, **told})
         draw_to(out / f"frontier-{bits}", lambda t=told: frontier_figure(t["curves"], t["title"]))  # type: ignore[misc]
         print(f"compared at {bits} bits", flush=True)
+    field_table(out)
+
+
+def field_table(out: Path) -> None:
+    """The points that every rule would choose, by precision: share of the full run's tokens, and what is lost."""
+    told = {bits: json.loads((out / f"compare-{bits}.json").read_text()) for bits in BITS}
+    lines = [
+        f"| rule | at most lost | {' | '.join(f'{bits} bits' for bits in BITS)} |",
+        f"|---|---:|{'---:|' * len(BITS)}",
+    ]
+    names = list(dict.fromkeys(row["method"] for result in told.values() for row in result["rows"]))
+    for name in names:
+        for target in (None, 0.01, 0.05):
+            cells = []
+            for bits in BITS:
+                rows = [r for r in told[bits]["rows"] if (r["method"], r["target"]) == (name, target)]
+                cells += [f"{1 - r['savings']:.2f} ({100 * r['lost_correct_rate']:.2f} %)" for r in rows] or ["-"]
+            if set(cells) != {"-"}:
+                shown = "" if target is None else f"{100 * target:g} %"
+                lines.append(f"| {name} | {shown} | {' | '.join(cells)} |")
+    write_text(out / "field.md", "\n".join(lines) + "\n")
 
 
 def main() -> None:
@@ -299,6 +321,7 @@ def main() -> None:
         "why_bits": lambda: why_bits(calibration, held_out, args.out),
         "ablate": lambda: ablate(calibration, held_out, args.out),
         "field": lambda: field(args.traces, args.out),
+        "field_table": lambda: field_table(args.out),
     }
     for part in args.parts.split(","):
         parts[part]()

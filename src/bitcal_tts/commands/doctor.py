@@ -20,12 +20,14 @@ PARTS = (
     ("pyarrow", "trace folders", "traces"),
     ("rich", "progress and tables", "traces"),
     ("reasoning_gym", "generated problems", "tasks"),
+    ("math_verify", "equality of mathematical answers", "tasks"),
     ("datasets", "data sets from the hub", "hub"),
     ("torch", "decoding", "transformers"),
     ("transformers", "decoding", "transformers"),
     ("bitsandbytes", "4 and 8 bits", "transformers"),
     ("torchao", "2, 3, 5 and 6 bits", "transformers"),
     ("yaml", "config files", "traces"),
+    ("sklearn", "bitcal fit", "fit"),
     ("matplotlib", "figures and the report", "report"),
     ("pynvml", "GPU energy", "energy"),
 )
@@ -85,7 +87,7 @@ def examine() -> dict[str, Any]:
 def _version(package: str) -> str | None:
     if importlib.util.find_spec(package) is None:
         return None
-    names = {"pynvml": "nvidia-ml-py", "yaml": "pyyaml"}
+    names = {"pynvml": "nvidia-ml-py", "sklearn": "scikit-learn", "yaml": "pyyaml"}
     try:
         return version(names.get(package, package.replace("_", "-")))
     except PackageNotFoundError:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.commands import options
+from bitcal_tts.commands.record import describe
 from bitcal_tts.commands.table import print_comparisons, print_rows
 from bitcal_tts.evaluation.comparison import compare
 from bitcal_tts.evaluation.metrics import summarise
@@ -65,7 +66,13 @@ def replay_store(args: argparse.Namespace, store: TraceStore, budgets: Sequence[
             rows.append({**summarise(done, identity), "min_tokens": getattr(method.parameters, "min_tokens", None)})
     out.mkdir(parents=True, exist_ok=True)
     write_outcomes(out / "outcomes.parquet", found)
-    summary: dict[str, Any] = {"rows": rows, "comparisons": compare(found)}
+    took = describe(store)
+    for row in rows:
+        # Time and energy were measured for decoding to the recorded end, and for nothing else.
+        whole = row["method"] == "fixed" and row["budget"] == identity["budget"]
+        row["seconds_per_item"] = took["seconds"] / took["items"] if whole else None
+        row["joules_per_item"] = took["joules"] / took["items"] if whole and took["joules"] is not None else None
+    summary: dict[str, Any] = {"rows": rows, "comparisons": compare(found), "recording": took}
     drifted = {m.parameters.budget: m.monitor.drifted for m in methods if getattr(m, "monitor", None) is not None}
     if drifted:
         summary["drifted"] = any(drifted.values())

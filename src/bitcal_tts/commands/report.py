@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from bitcal_tts.commands import options
 from bitcal_tts.commands.explain import explain
+from bitcal_tts.commands.record import describe
 from bitcal_tts.commands.replay import task_of_store, title_of
 from bitcal_tts.evaluation.comparison import corrected
 from bitcal_tts.evaluation.tables import name_of, paper_tables
@@ -93,7 +94,10 @@ def _title(run: Run) -> str:
 def _subtitle(run: Run) -> str:
     if run.store is None:
         return f"released records, {run.summary.get('source')}"
-    return title_of(run.store.identity, run.summary["rows"])
+    took = describe(run.store)
+    energy = "" if took["joules"] is None else f", {took['joules']:,.0f} J"
+    decoded = f"{took['tokens']:,} tokens decoded in {took['seconds']:.0f} s{energy}"
+    return f"{title_of(run.store.identity, run.summary['rows'])}; {decoded}"
 
 
 def _browsed(run: Run, n_items: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from bitcal_tts.commands import options
-from bitcal_tts.commands.record import describe, record_traces
+from bitcal_tts.commands.record import record_traces
 from bitcal_tts.commands.replay import replay_store, show
 from bitcal_tts.commands.report import write_report
 from bitcal_tts.halting.rules import RULES
@@ -41,10 +41,10 @@ def run(args: argparse.Namespace) -> None:
         args.probes = 16  # what these methods do can only be replayed with probes
     store = record_traces(args, folder / "traces", max(budgets))
     summary = replay_store(args, store, budgets, folder)
-    took = describe(store)
     if args.json:
-        print(json.dumps({"schema": 1, **summary, "folder": str(folder), "recording": took}))
+        print(json.dumps({"schema": 1, **summary, "folder": str(folder)}))
         return
+    took = summary["recording"]
     show(store.identity, summary)
     print(
         f"{took['tokens']:,} tokens decoded once in {took['seconds']:.0f} s ({took['tokens_per_second']:.0f} tokens/s)"
