@@ -83,8 +83,10 @@ def test_the_page_works_from_disk(run_folder: Path, browser: Any, width: int) ->
 def test_hostile_text_stays_text(run_folder: Path, browser: Any, tmp_path: Path) -> None:
     attack = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> @DATA@"
     summary = json.loads((run_folder / "summary.json").read_text())
-    cell = {"tokens": 1, "reason": attack, "answer": attack, "correct": False, "full": True, "lost": True,
-            "rescued": False, "decisions": []}  # fmt: skip
+    cell = {
+        "tokens": 1, "left_at": 1, "landing": attack, "reason": attack, "answer": attack, "correct": False, "full": True,
+        "lost": True, "rescued": False, "decisions": [],
+    }  # fmt: skip
     cells = {f"{row['budget']} {row['method']}": cell for row in summary["rows"]}
     item = {"id": attack, "question": attack, "gold": attack, "tokens": [[attack, 0.1]], "cells": cells}
     methods = sorted({row["method"] for row in summary["rows"]})

@@ -12,7 +12,7 @@ from bitcal_tts.commands import options
 from bitcal_tts.commands.replay import task_of_store
 from bitcal_tts.halting.controller import Controller, Decision, Method
 from bitcal_tts.tasks import Task
-from bitcal_tts.traces.replay import at_chunk_size, informed, outcomes, steps
+from bitcal_tts.traces.replay import at_chunk_size, informed, outcomes, probe_at, steps
 from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.store import TraceStore
 
@@ -62,9 +62,13 @@ def explain(trace: Trace, methods: Sequence[Method], task: Task, recorded_chunk_
         (outcome,) = outcomes([trace], method, task, recorded_chunk_size=recorded_chunk_size)
         (at_size,) = at_chunk_size([trace], p.chunk_size, recorded_chunk_size, needed=p.reads_hidden)
         decisions = _decisions(at_size, informed(method.fresh(), trace, task, p.budget))
+        last = decisions[-1] if decisions and outcome.finish == "halted" else None
+        lands = last is not None and last.landing is not None
         told.append({
             "method": p.name,
             "tokens": outcome.tokens,
+            "left_at": last.tokens if lands and last else outcome.tokens,
+            "landing": _landed(trace, last) if lands and last else "",
             "finish": outcome.finish,
             "reason": outcome.reason,
             "answer": outcome.answer,
@@ -98,6 +102,12 @@ def explain(trace: Trace, methods: Sequence[Method], task: Task, recorded_chunk_
     }
 
 
+def _landed(trace: Trace, last: Decision) -> str:
+    """What a soft landing appended and what the model wrote after it."""
+    assert last.landing is not None
+    return last.landing.closing + last.landing.cue + probe_at(trace, last.tokens).text
+
+
 def _decisions(trace: Trace, method: Method) -> list[Decision]:
     """Decisions along a trace where the method judged anything; the paper's are told past their halt too."""
     p = method.parameters
@@ -122,7 +132,7 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
     text = Text()
     stops: dict[int, list[str]] = {}
     for told in found["methods"]:
-        stops.setdefault(told["tokens"], []).append(told["method"])
+        stops.setdefault(told["left_at"], []).append(told["method"])
     for i, (piece, entropy) in enumerate(zip(trace.token_texts, trace.entropies, strict=True), 1):
         text.append(piece, style=_shade(float(entropy)))
         if i in stops:

@@ -159,7 +159,9 @@ def _telling(item: dict[str, Any]) -> bool:
 
 def _cell(told: dict[str, Any]) -> dict[str, Any]:
     return {
-        **{key: told[key] for key in ("tokens", "reason", "answer", "correct", "lost", "rescued")},
+        **{
+            key: told[key] for key in ("tokens", "left_at", "landing", "reason", "answer", "correct", "lost", "rescued")
+        },
         "full": told["full_correct"],
         "decisions": [_decision(d) for d in told["decisions"]],
     }

@@ -93,8 +93,11 @@ def describe_parameters(method: Method) -> dict[str, Any]:
 
 
 def restore(parameters: Mapping[str, Any]) -> Any:
-    """The method whose parameters a summary holds."""
+    """The method whose parameters a summary holds, for looking at traces again: it watches nothing."""
     values = dict(parameters)
     name, bits, budget = values.pop("name"), values.pop("bits"), values.pop("budget")
     known = parameters_of(name)
-    return build_method(name, bits=bits, budget=budget, **{k: v for k, v in values.items() if k in known})
+    method = build_method(name, bits=bits, budget=budget, **{k: v for k, v in values.items() if k in known})
+    if isinstance(method, settled.Settled):
+        method.monitor = None
+    return method
