@@ -278,7 +278,6 @@ def field(traces: Path, out: Path) -> None:
             min_tokens=None,
         ))  # fmt: skip
         write_json(out / f"compare-{bits}.json", {"schema": 1, **told})
-        draw_to(out / f"frontier-{bits}", lambda t=told: frontier_figure(t["curves"], t["title"]))  # type: ignore[misc]
         print(f"compared at {bits} bits", flush=True)
     field_table(out)
 
@@ -286,6 +285,8 @@ def field(traces: Path, out: Path) -> None:
 def field_table(out: Path) -> None:
     """The points that every rule would choose, by precision: share of the full run's tokens, and what is lost."""
     told = {bits: json.loads((out / f"compare-{bits}.json").read_text()) for bits in BITS}
+    for bits, result in told.items():
+        draw_to(out / f"frontier-{bits}", lambda r=result: frontier_figure(r["curves"], r["title"]))  # type: ignore[misc]
     lines = [
         f"| rule | at most lost | {' | '.join(f'{bits} bits' for bits in BITS)} |",
         f"|---|---:|{'---:|' * len(BITS)}",

@@ -84,8 +84,8 @@ def test_hostile_text_stays_text(run_folder: Path, browser: Any, tmp_path: Path)
     attack = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> @DATA@"
     summary = json.loads((run_folder / "summary.json").read_text())
     cell = {
-        "tokens": 1, "left_at": 1, "landing": attack, "reason": attack, "answer": attack, "correct": False, "full": True,
-        "lost": True, "rescued": False, "decisions": [],
+        "tokens": 1, "left_at": 1, "landing": attack, "reason": attack, "answer": attack, "correct": False,
+        "full": True, "lost": True, "rescued": False, "decisions": [],
     }  # fmt: skip
     cells = {f"{row['budget']} {row['method']}": cell for row in summary["rows"]}
     item = {"id": attack, "question": attack, "gold": attack, "tokens": [[attack, 0.1]], "cells": cells}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -208,7 +209,7 @@ def frontier_figure(curves: dict[str, list[Row]], title: str) -> Any:
             look |= {"marker": "*", "markersize": 10, "linestyle": ""}
         axes.plot(x, y, label=name, **look)
     axes.set(xlabel="tokens a problem, probes and landings included", ylabel="accuracy, %", ylim=(full - 30, full + 3))
-    axes.set_title(title, fontsize=9)
+    axes.set_title("\n".join(textwrap.wrap(title, 80)), fontsize=9)
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
