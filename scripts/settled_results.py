@@ -137,7 +137,7 @@ def simulate(calibration: list[Recording], held_out: dict[int, Recording], out: 
         scores = scorer.scores(looks.vectors)
         own = held_out[int(recording.bits)].looks(512, "statements")
         thresholds = grid(scorer.scores(own.vectors))
-        lost = np.stack([looks.losses(looks.at(scores, t)) for t in thresholds], axis=1)
+        lost = np.stack([looks.losses(scores, t) for t in thresholds], axis=1)
         population = lost.mean(axis=0)
         column = {t: j for j, t in enumerate(thresholds)}
         for risk in (0.005, 0.01, 0.02):
@@ -182,8 +182,9 @@ def why_bits(calibration: list[Recording], held_out: dict[int, Recording], out: 
             ("own scorer and threshold", own, own.thresholds[float(bits)]),
             ("pooled, bits a feature, threshold each", pooled, pooled.thresholds[float(bits)]),
         ):
-            cut = looks.at(profile.scores(looks.vectors), threshold)
-            lost = wilson(int(looks.losses(cut).sum()), looks.n)
+            scores = profile.scores(looks.vectors)
+            cut = looks.at(scores, threshold)
+            lost = wilson(int(looks.losses(scores, threshold).sum()), looks.n)
             told.append({
                 "bits": bits, "calibrator": name, "threshold": threshold if math.isfinite(threshold) else None,
                 "n": looks.n, "lost": lost.value, "lost_low": lost.low, "lost_high": lost.high,
@@ -226,7 +227,8 @@ def ablate(calibration: list[Recording], held_out: dict[int, Recording], out: Pa
         for name, changes in variants:
             profile = fit(own, **{"risk": 0.01, "confidence": 0.9, **changes})
             looks = recording.looks(512, changes.get("looks", "statements"))
-            cut = looks.at(profile.scores(looks.vectors), profile.threshold(bits))
+            scores, threshold = profile.scores(looks.vectors), profile.threshold(bits)
+            cut = looks.at(scores, threshold)
             ids = [trace.item.id for trace in recording.traces]
             found += [
                 Outcome(item, name, bits, 512, int(cost), 0, "halted" if halted else "eos", "", None, bool(right),
@@ -237,7 +239,7 @@ def ablate(calibration: list[Recording], held_out: dict[int, Recording], out: Pa
             rows.append({
                 "variant": name, "tokens": float(cut.cost.mean()),
                 "share_of_full": float(cut.cost.sum() / looks.full_tokens.sum()), "accuracy": float(cut.correct.mean()),
-                "full_accuracy": float(looks.full_right.mean()), "lost": float(looks.losses(cut).mean()),
+                "full_accuracy": float(looks.full_right.mean()), "lost": float(looks.losses(scores, threshold).mean()),
             })  # fmt: skip
         base = [o.tokens for o in found if o.method == "all"]
         for row in rows:

@@ -249,4 +249,4 @@ def test_the_whole_pipeline_works_past_gsm8k(
     assert rows["rows"][0]["task"] == task
     told = json_of(capsys, "compare", "t", "--methods", "fixed,complete,deer,dynasor,truncate")
     assert {"fixed", "complete"} <= {r["method"] for r in told["rows"]}
-    assert "nothing to fit" in fails(capsys, "fit", "t", "--out", "p.json")
+    assert "no full run is right" in fails(capsys, "fit", "t", "--out", "p.json")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bitcal_tts import build_method
-from bitcal_tts.calibration.fit import Recording, fit, settled_parameters
+from bitcal_tts.calibration.fit import Recording, _labelled, fit, settled_parameters
 from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.cli import main
 from bitcal_tts.commands.replay import task_of_store
@@ -82,6 +82,33 @@ def test_labels_features_and_looks_can_be_chosen(recording: Recording) -> None:
     assert fit([recording], risk=0.3, confidence=0.8, looks="both").identity["looks"] == "both"
 
 
+def test_without_gold_another_answer_than_the_full_runs_is_a_loss(recording: Recording) -> None:
+    """So that nothing is certified for free where no answer is known."""
+    unknown = Recording(
+        recording.identity, [replace(t, item=replace(t.item, answer="")) for t in recording.traces], recording.task
+    )
+    blind = fit([unknown], risk=0.3, confidence=0.8, label="final")
+    looks = recording.looks(320, "statements")
+    scores = blind.scores(looks.vectors)
+    threshold = blind.threshold(32)
+    lost, changed = looks.losses(scores, threshold), looks.losses(scores, threshold, "final")
+    assert not (lost & ~changed).any()  # every lost one is counted
+    assert changed.mean() < 0.5
+    assert blind.evidence["32"]["loss"] == "another answer than the full run's"
+
+
+def test_the_looks_that_were_certified_are_the_looks_that_are_served(recording: Recording) -> None:
+    both = fit([recording], risk=0.3, confidence=0.8, looks="both")
+    method = build_method("settled", bits=32, budget=320, profile=both)
+    assert method.parameters.looks == "both"
+    opening, close = recording.identity["thinking"]
+    method = build_method("settled", bits=32, budget=320, profile=both, opening=opening, close=close)
+    looks = recording.looks(320, "both")
+    cut = looks.at(both.scores(looks.vectors), both.threshold(32))
+    done = outcomes(recording.traces, method, recording.task)
+    assert [o.tokens for o in done] == cut.cost.tolist()
+
+
 def test_a_new_precision_needs_only_a_threshold(recording: Recording, profile: Profile) -> None:
     other = Recording({**recording.identity, "bits": 4}, recording.traces, recording.task)
     both = fit([other], risk=0.4, confidence=0.6, known=profile)
@@ -116,12 +143,16 @@ def test_a_profile_survives_its_file(profile: Profile, recording: Recording, tmp
         ({"engine": "vllm"}, "was fitted for engine 'transformers', this is 'vllm'"),
         ({"compute_dtype": "float16"}, "compute_dtype"),
         ({"task": "gsm8k"}, "task"),
+        ({"decoding": {"temperature": 1.0}}, "fitted at temperature 0.6, this is 1"),
+        ({"thinking": None}, "thinking"),
     ],
 )
 def test_a_profile_for_something_else_is_refused(
     profile: Profile, recording: Recording, change: dict[str, Any], message: str
 ) -> None:
-    profile.check(recording.identity)
+    profile.check(recording.identity, 320)
+    with pytest.raises(ProfileError, match="for a budget of 320, this is 64"):
+        profile.check(recording.identity, 64)
     with pytest.raises(ProfileError, match=message):
         profile.check({**recording.identity, **change})
 
@@ -165,8 +196,13 @@ def test_too_few_items_and_one_class_are_named(recording: Recording) -> None:
     with pytest.raises(ValueError, match="risk must be above 0"):
         fit([recording], risk=0, confidence=0.9)
     wrong = [replace(t, item=replace(t.item, answer="-987")) for t in recording.traces]
-    with pytest.raises(ValueError, match="with one class only there is nothing to fit"):
+    with pytest.raises(ValueError, match="no full run is right, so that nothing could be lost"):
         fit([Recording(recording.identity, wrong, recording.task)], risk=0.1, confidence=0.9)
+    looks = recording.looks(320, "statements")
+    with pytest.raises(ValueError, match="with one class only there is nothing to fit"):
+        _labelled([replace(looks, right=np.ones_like(looks.right))], "gold")
+    with pytest.raises(ValueError, match="no answer is ever stated"):
+        _labelled([looks.of([])], "gold")
     other = Recording({**recording.identity, "bits": 4, "model": "other"}, recording.traces, recording.task)
     with pytest.raises(ProfileError, match="must agree in model"):
         fit([recording, other], risk=0.1, confidence=0.9)

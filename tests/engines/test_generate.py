@@ -99,3 +99,28 @@ def test_a_prompt_as_long_as_the_last_output_is_a_new_call(engine: Any, store: A
     again = {"input_ids": out, "attention_mask": torch.ones_like(out)}
     longer = engine.checkpoint.model.generate(**again, max_new_tokens=20, do_sample=False, **bitcal.kwargs())
     assert longer.shape[1] == out.shape[1] + 20
+
+
+@pytest.mark.parametrize("chunk", [1, 16])
+def test_a_row_halted_inside_its_thinking_lands(thinking_engine: Any, chunk: int) -> None:
+    """As the engine lands: the same answers, the same tokens."""
+    from bitcal_tts.engines.base import Request
+
+    task = load_task()
+    items = task.items(5, 3)
+    opening, close = thinking_engine.thinking
+    method = build_method(
+        "truncate", bits=32, budget=160, chunk_size=chunk, opening=opening, close=close, threshold=64.0
+    )
+    requests = [Request(str(i), task.prompt(item), 160, controller=method) for i, item in enumerate(items)]
+    expected = {c.id: c for c in thinking_engine.decode(requests, batch_size=5, chunk_size=chunk)}
+    bitcal = BitCal(method, thinking_engine.tokenizer, model=thinking_engine.checkpoint.model)
+    inputs = padded(thinking_engine, [task.prompt(item) for item in items])
+    # Sampling does not touch a landing: before it, this temperature is as good as greedy.
+    thinking_engine.checkpoint.model.generate(
+        **inputs, max_new_tokens=160, do_sample=True, temperature=1e-4, **bitcal.kwargs()
+    )
+    for i, result in enumerate(bitcal.results):
+        done = expected[str(i)]
+        assert result.landing_tokens == done.landing_tokens > 0
+        assert (result.text, result.tokens) == (done.text, len(done.token_ids))

@@ -69,5 +69,17 @@ def test_a_landing_without_room_adds_nothing(thinking_engine: Any, probed: Any) 
     assert written.ids == [] and written.limit < 1
 
 
+def test_many_places_are_probed_a_few_at_a_time(thinking_engine: Any, probed: Any) -> None:
+    task, traces = load_task(), probed.read()[:3]
+    answers = FORMATS["gsm8k"]
+    forks = [
+        Fork(task.prompt(t.item), t.token_ids.tolist(), [Place(n, Landing("\n", "####"), 0.0) for n in range(4, 40, 4)])
+        for t in traces
+    ]
+    together = list(thinking_engine.probe(forks, answers, batch_size=100))
+    apart = list(thinking_engine.probe(forks, answers, batch_size=4))
+    assert [[w.ids for w in fork] for fork in apart] == [[w.ids for w in fork] for fork in together]
+
+
 def test_an_empty_list_of_places_is_fine(thinking_engine: Any) -> None:
     assert list(thinking_engine.probe([Fork("x", [1, 2], [])], FORMATS["gsm8k"])) == [[]]

@@ -32,6 +32,15 @@ def test_exact_repetition_is_noticed(period: int) -> None:
     assert not guard.looping
 
 
+def test_a_loop_that_repeats_itself_inside_is_noticed_too() -> None:
+    guard = LoopGuard()
+    again = ["let", "me", "check", "it", "once", "again", "."]
+    cycle = [*again, *again, "so", "it", "is", "5", "\n"]
+    for i in range(300):
+        guard.feed(cycle[i % len(cycle)])
+    assert guard.looping
+
+
 def test_ordinary_reasoning_does_not_loop(probed: Any) -> None:
     for trace in probed.read():
         guard = LoopGuard()

@@ -137,6 +137,32 @@ def test_a_gate_does_not_cut_an_answer_that_is_being_written() -> None:
     assert not method.observe(step).halts
 
 
+def test_deer_waits_once_a_line() -> None:
+    deer = rule("deer", at="wait", threshold=2.0, every=4)
+    for i, text in enumerate(["Wait", ", let", " me"] + [" see"] * 30 + ["\n", "Alternatively"] + [" so"] * 7):
+        step = Step(text=text, n_tokens=1, entropy=0.0, token_texts=[text], probe=lambda _: probe())
+        decision = deer.observe(step)
+        assert i >= 0
+    assert decision.probe_tokens == 2 * 6
+
+
+def test_random_draws_from_all_the_first_words() -> None:
+    draws = set()
+    for first in ("a", "b"):
+        method = rule("random", threshold=1e9)
+        texts = [first] * 15 + ["same"]
+        method.observe(Step(text="".join(texts), n_tokens=16, entropy=0.0, token_texts=texts))
+        draws.add(method._draw)
+    assert len(draws) == 2
+
+
+def test_the_reserve_looks_as_far_ahead_as_the_next_decision() -> None:
+    method = build_method("truncate", bits=4, budget=512, chunk_size=64)
+    texts = [f"w{i}" for i in range(64)]
+    ends = [method.observe(Step(text="x", n_tokens=64, entropy=0.0, token_texts=texts)) for _ in range(7)]
+    assert (ends[-1].tokens, str(ends[-1].reason)) == (448, "reserve")
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -145,6 +171,10 @@ def test_a_gate_does_not_cut_an_answer_that_is_being_written() -> None:
         ("eat", {"alpha": 0.0}, "alpha must be above 0"),
         ("truncate", {"every": 0}, "every must be a whole number"),
         ("truncate", {"threshold": math.nan}, "threshold must be a number"),
+        ("truncate", {"threshold": "high"}, "threshold must be a number, got 'high'"),
+        ("eat", {"alpha": "x"}, "alpha must be a number"),
+        ("deepconf", {"window": 0}, "window must be a whole number of at least 1"),
+        ("deer", {"max_probes": "x"}, "max_probes must be a whole number"),
         ("nobody", {}, "unknown method 'nobody'"),
     ],
 )

@@ -17,6 +17,7 @@ from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.halting.settled import SettledParameters
 from bitcal_tts.tasks.base import Task
+from bitcal_tts.traces.replay import end_of
 from bitcal_tts.traces.schema import Trace
 
 KINDS = ("logistic", "boosted")
@@ -33,7 +34,7 @@ class Recording:
     identity: Mapping[str, Any]
     traces: Sequence[Trace]
     task: Task
-    _walked: dict[tuple[int, str], Looks] = field(default_factory=dict)
+    _walked: dict[tuple[int, str], Looks] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def bits(self) -> float:
@@ -87,7 +88,7 @@ def fit(
         risk: Most of P(full run right and stopped run wrong).
         confidence: How surely that holds, over the calibration items.
         kind: `logistic` or `boosted`.
-        label: `gold`, or `final` where no gold answers are needed.
+        label: `gold`, or `final` where no gold answers are needed: a loss is then any other answer than the full run's.
         features: Names of the features to use.
         looks: Where the gate looks: `statements`, `boundaries` or `both`.
         share: Of the items, for fitting the scorer; the rest certify.
@@ -110,7 +111,10 @@ def fit(
     if known is not None:
         known.check({k: v for k, v in recordings[0].identity.items() if k != "bits"})
         looks = str(known.identity.get("looks", looks))
+        label = str(known.identity.get("label", label))
     halves = _split_all(recordings, share, seed, known)
+    if label == "gold" and not any(_some_right(recording, budget) for recording in recordings):
+        raise ValueError("no full run is right, so that nothing could be lost: check the answers, or use label 'final'")
     walked = [recording.looks(budget, looks, tick) for recording in recordings]
     seen = [found.of(chosen) for found, (chosen, _) in zip(walked, halves, strict=True)]
     profile = known or _fit_scorer(recordings, halves, seen, kind, label, features, looks, budget)
@@ -119,7 +123,7 @@ def fit(
         rest = found.of(held)
         scores = profile.scores(rest.vectors) if len(rest) else np.zeros(0)
         certificate = certify(
-            lambda t, r=rest, s=scores: int(r.losses(r.at(s, t)).sum()),  # type: ignore[misc]
+            lambda t, r=rest, s=scores: int(r.losses(s, t, label).sum()),  # type: ignore[misc]
             rest.n,
             grid(profile.scores(other.vectors) if len(other) else []),
             risk=risk,
@@ -131,10 +135,11 @@ def fit(
         cut = rest.at(scores, certificate.threshold)
         evidence[f"{recording.bits:g}"] = {
             "risk": risk,
+            "loss": "lost" if label == "gold" else "another answer than the full run's",
             "confidence": confidence,
             "p_value_kind": p_value,
             "certified": math.isfinite(certificate.threshold),
-            "fitted_items": len(chosen),
+            "other_items": len(chosen),
             "certified_items": len(held),
             "losses": certificate.losses,
             "p_value": certificate.p_value,
@@ -144,7 +149,7 @@ def fit(
             "accuracy": float(cut.correct.mean()),
             "full_accuracy": float(rest.full_right.mean()),
         }
-        reference[recording.bits] = tuple(rest.first_scores(scores)[:_REFERENCES].tolist())
+        reference[recording.bits] = tuple(rest.first_scores(scores, certificate.threshold)[:_REFERENCES].tolist())
     return replace(profile, thresholds=thresholds, evidence=evidence, reference=reference)
 
 
@@ -267,6 +272,11 @@ def _split_all(
             )
         halves.append((part, held))
     return halves
+
+
+def _some_right(recording: Recording, budget: int) -> bool:
+    task = recording.task
+    return any(task.correct(task.answers.value(t.text_at(end_of(t, budget).tokens)), t.item) for t in recording.traces)
 
 
 def _mark(trace: Trace) -> str:

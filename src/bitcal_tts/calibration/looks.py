@@ -48,6 +48,7 @@ class Looks:
         same: Whether it is the one that the full trace ends with.
         end_tokens: Of each trace, where nothing stops it but its budget.
         end_right: Whether that end is right.
+        end_same: Whether it gives the full trace's answer.
         end_halted: Whether it was halted: a soft landing at the budget, or a loop.
         full_tokens: Of the undisturbed trace.
         full_right: Whether the undisturbed trace is right.
@@ -60,6 +61,7 @@ class Looks:
     same: Bools
     end_tokens: Ints
     end_right: Bools
+    end_same: Bools
     end_halted: Bools
     full_tokens: Ints
     full_right: Bools
@@ -87,6 +89,7 @@ class Looks:
             self.same[rows],
             self.end_tokens[chosen],
             self.end_right[chosen],
+            self.end_same[chosen],
             self.end_halted[chosen],
             self.full_tokens[chosen],
             self.full_right[chosen],
@@ -104,24 +107,43 @@ class Looks:
 
     def at(self, scores: NDArray[np.float64], threshold: float) -> Cut:
         """What a gate with these scores does at a threshold: it stops at the first look that reaches it."""
-        hits = np.nonzero(scores >= threshold)[0]
-        stopped, first = np.unique(self.trace[hits], return_index=True)
-        look = np.full(self.n, -1, dtype=np.int64)
-        look[stopped] = hits[first]
+        look = self._stops(scores, threshold)
         early = look >= 0
         tokens = np.where(early, self.tokens[look] if len(self) else 0, self.end_tokens)
         right = np.where(early, self.right[look] if len(self) else False, self.end_right)
         return Cut(tokens, np.zeros_like(tokens), right, early | self.end_halted)
 
-    def losses(self, cut: Cut) -> Bools:
-        """Halted and wrong where the full trace is right."""
-        return cut.halted & ~cut.correct & self.full_right
+    def losses(self, scores: NDArray[np.float64], threshold: float, label: str = "gold") -> Bools:
+        """Whether each trace is lost at a threshold: halted and wrong where the full trace is right.
 
-    def first_scores(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The score at the first strong statement of each trace that has one: what drift is watched by."""
+        By the label `final`, which knows no gold: halted with another answer than the full trace's. Every lost trace is
+        such a one, so that a bound on these holds for the lost as well.
+        """
+        look = self._stops(scores, threshold)
+        early = look >= 0
+        if label == "gold":
+            right = np.where(early, self.right[look] if len(self) else False, self.end_right)
+            lost: Bools = (early | self.end_halted) & ~right & self.full_right
+            return lost
+        same = np.where(early, self.same[look] if len(self) else False, self.end_same)
+        changed: Bools = (early | self.end_halted) & ~same
+        return changed
+
+    def _stops(self, scores: NDArray[np.float64], threshold: float) -> Ints:
+        """The look at which each trace is stopped, or -1."""
+        hits = np.nonzero(scores >= threshold)[0]
+        stopped, first = np.unique(self.trace[hits], return_index=True)
+        look = np.full(self.n, -1, dtype=np.int64)
+        look[stopped] = hits[first]
+        return look
+
+    def first_scores(self, scores: NDArray[np.float64], threshold: float) -> NDArray[np.float64]:
+        """The score at the first strong statement of each trace that gets there: what drift is watched by."""
         strong = np.nonzero(self.vectors[:, NAMES.index("strong")] > 0)[0]
-        _, first = np.unique(self.trace[strong], return_index=True)
-        return scores[strong[first]]
+        traces, first = np.unique(self.trace[strong], return_index=True)
+        at = strong[first]
+        stop = self._stops(scores, threshold)[traces]
+        return scores[at[(stop < 0) | (stop >= at)]]
 
 
 class _Recorder(Settled):
@@ -140,13 +162,13 @@ def looks_of(
     """Every look along the traces; the threshold of the parameters must be out of reach."""
     vectors: list[NDArray[np.float64]] = []
     looks: list[tuple[int, int, bool, bool]] = []
-    ends: list[tuple[int, bool, bool]] = []
+    ends: list[tuple[int, bool, bool, bool]] = []
     fulls: list[tuple[int, bool]] = []
     for i, trace in enumerate(traces):
         full = end_of(trace, parameters.budget)
         final = task.answers.value(trace.text_at(full.tokens))
         fulls.append((full.tokens, task.correct(final, trace.item)))
-        last = (*fulls[-1], False)
+        last = (*fulls[-1], True, False)
         recorder = _Recorder(parameters)
         for step in steps(trace, parameters.chunk_size, parameters.budget):
             recorder.vector = None
@@ -154,18 +176,18 @@ def looks_of(
             if decision.looked and recorder.vector is not None:
                 stopped = replace(decision, landing=recorder.landing_for(Action.STOP))
                 cost, answer = ending(trace, Halt(decision.tokens, "halted", stopped), task)
-                agrees = answer is not None and final is not None and task.answers.equal(answer, final)
+                agrees = _agree(answer, final, task)
                 vectors.append(recorder.vector)
                 looks.append((i, cost, task.correct(answer, trace.item), agrees))
             if decision.halts:
                 cost, answer = ending(trace, Halt(decision.tokens, "halted", decision), task)
-                last = (cost, task.correct(answer, trace.item), True)
+                last = (cost, task.correct(answer, trace.item), _agree(answer, final, task), True)
                 break
         ends.append(last)
         if tick:
             tick()
     seen = np.array(looks, dtype=np.int64).reshape(-1, 4)
-    end = np.array(ends, dtype=np.int64).reshape(-1, 3)
+    end = np.array(ends, dtype=np.int64).reshape(-1, 4)
     whole = np.array(fulls, dtype=np.int64).reshape(-1, 2)
     return Looks(
         np.array(vectors).reshape(len(vectors), len(NAMES)),
@@ -176,6 +198,14 @@ def looks_of(
         end[:, 0],
         end[:, 1].astype(np.bool_),
         end[:, 2].astype(np.bool_),
+        end[:, 3].astype(np.bool_),
         whole[:, 0],
         whole[:, 1].astype(np.bool_),
     )
+
+
+def _agree(answer: str | None, final: str | None, task: Task) -> bool:
+    """Whether stopping kept the full run's answer; where that has none, there is nothing to keep."""
+    if final is None:
+        return True
+    return answer is not None and task.answers.equal(answer, final)

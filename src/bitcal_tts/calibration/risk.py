@@ -61,14 +61,15 @@ class Certificate:
         losses: At that threshold, or at the strictest where none passed.
         n: Sequences.
         p_value: At that threshold.
-        more: How many more sequences would be needed where none passed, if losses stay as rare as they were.
+        more: How many more sequences would be needed where none passed, if losses stay as rare as they were; None where
+            they are too frequent for any number to do.
     """
 
     threshold: float
     losses: int
     n: int
     p_value: float
-    more: int
+    more: int | None
 
 
 def certify(
@@ -111,12 +112,13 @@ def certify(
         p = test(losses, n, risk)
         if p > 1 - confidence:
             if not passed:
-                more = _needed(losses / n, risk, confidence, test) - n
-                return Certificate(math.inf, losses, n, p, max(1, more))
+                frequent = losses / n >= risk
+                more = None if frequent else max(1, _needed(losses / n, risk, confidence, test) - n)
+                return Certificate(math.inf, losses, n, p, more)
             break
         passed.append(Certificate(float(threshold), losses, n, p, 0))
     if not passed:
-        return Certificate(math.inf, 0, n, 1.0, 0)
+        return Certificate(math.inf, 0, n, 1.0, None)
     if cost_at is None:
         return passed[-1]
     costs = [cost_at(one.threshold) for one in passed]
@@ -124,8 +126,7 @@ def certify(
 
 
 def _needed(rate: float, risk: float, confidence: float, test: Callable[[int, int, float], float]) -> int:
-    """Sequences at which a loss rate would pass; a rate too near the risk never does, so it is taken as half of it."""
-    rate = min(rate, risk / 2)
+    """Sequences at which a loss rate below the risk would pass."""
     low, high = 1, 1
     while test(math.ceil(rate * high), high, risk) > 1 - confidence:
         high *= 2

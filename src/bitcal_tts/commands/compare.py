@@ -68,18 +68,19 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
     budget = args.budget or identity["budget"]
     if args.methods is None:
         settled = ["settled"] if args.profile else []
-        probing = [name for name in RULES if name not in _LEFT_OUT] if identity.get("probes") is not None else []
+        probing = [name for name in RULES if name not in _LEFT_OUT] if identity.get("probes") else []
         args.methods = [*(name for name in METHODS if name != "settled"), *settled, *probing]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreachableStopWarning)
         methods = options.methods_of(args, identity, [budget], traces)
     points: dict[str, list[Point]] = {}
+    overridden = {text.partition("=")[0].strip().replace("-", "_") for text in args.overrides}
     with options.progress("comparing", _passes(methods) * len(traces), quiet=args.json) as advance:
         for method in methods:
             chunk = identity["chunk_size"]
             points[method.parameters.name] = [
                 point
-                for variant in _variants(method, traces, identity)
+                for variant in _variants(method, traces, identity, overridden)
                 for point in frontier(traces, variant, task, recorded_chunk_size=chunk, tick=lambda: advance(1))
             ]
     rows = rows_of(points, identity)
@@ -96,20 +97,21 @@ def _passes(methods: list[Any]) -> int:
     return sum(3 if method.parameters.name in _PROBING else 1 for method in methods)
 
 
-def _variants(method: Any, traces: Any, identity: dict[str, Any]) -> list[Any]:
-    """Settings of a rule besides its threshold: what it would choose for these traces.
+def _variants(method: Any, traces: Any, identity: dict[str, Any], overridden: set[str]) -> list[Any]:
+    """Settings of a rule besides its threshold: what it would choose for these traces, unless told.
 
     Probing rules may look every 16, 32 or 64 tokens, DEER as often as there are boundaries; CUSUM's usual level is the
     mean entropy of these traces.
     """
     p = method.parameters
-    if p.name == "cusum":
+    if p.name == "cusum" and "mu0" not in overridden:
         mean = sum(float(t.entropies.sum()) for t in traces) / max(1, sum(map(len, traces)))
         return [type(method)(dataclasses.replace(p, mu0=mean))]
     if p.name in _PROBING:
-        changes = {"max_probes": p.budget} if p.name == "deer" else {}
+        changes = {"max_probes": p.budget} if p.name == "deer" and "max_probes" not in overridden else {}
         step = identity.get("probes") or p.every
-        return [type(method)(dataclasses.replace(p, every=step * k, **changes)) for k in (1, 2, 4)]
+        often = [p.every] if "every" in overridden else [step, 2 * step, 4 * step]
+        return [type(method)(dataclasses.replace(p, every=every, **changes)) for every in often]
     return [method]
 
 

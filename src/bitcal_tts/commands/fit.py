@@ -65,6 +65,11 @@ def run(args: argparse.Namespace) -> None:
         store = open_complete(folder)
         recordings.append(Recording(store.identity, store.read(), task_of_store(store.identity)))
     known = load_profile(args.profile) if args.profile else None
+    if known is not None:
+        usual = {"kind": "logistic", "label": "gold", "looks": "statements", "features": list(NAMES), "share": 0.5}
+        changed = [f"--{name}" for name, value in usual.items() if getattr(args, name) != value]
+        if changed:
+            raise ValueError(f"{', '.join(changed)} cannot be changed with --profile: its scorer is kept as it is")
     steps = sum(len(r.traces) for r in recordings)
     with options.progress("fitting", steps, quiet=args.json) as advance:
         profile = fit(
@@ -95,19 +100,22 @@ def _show(profile: Profile, path: Path) -> None:
         told: dict[str, Any] = profile.evidence[f"{bits:g}"]
         threshold = profile.thresholds[bits]
         rows.append((
-            f"{bits:g}", f"{100 * told['risk']:g} %", str(told["certified_items"]), str(told["losses"]),
+            f"{bits:g}", f"{100 * told['risk']:g} % ({told['confidence']:g})", str(told["certified_items"]),
+            str(told["losses"]),
             f"{told['p_value']:.2g}", f"{threshold:.5f}" if math.isfinite(threshold) else "never stops",
             f"{told['tokens']:.0f} of {told['full_tokens']:.0f}",
             f"{100 * told['accuracy']:.1f} ({100 * told['full_accuracy']:.1f})",
         ))  # fmt: skip
-    names = ("bits", "risk", "items", "losses", "p", "threshold", "tokens", "accuracy % (full)")
-    confidence = next(iter(profile.evidence.values()))["confidence"]
-    print_table(f"Certified with confidence {confidence:g} on {profile.identity['task']}", names, rows)
+    names = ("bits", "risk (confidence)", "items", "losses", "p", "threshold", "tokens", "accuracy % (full)")
+    print_table(f"What is certified on {profile.identity['task']}", names, rows)
     for bits in profile.thresholds:
         told = profile.evidence[f"{bits:g}"]
         if not told["certified"]:
-            print(
-                f"at {bits:g} bits nothing could be certified: it will not stop early; "
-                f"about {told['more_items_needed']:,} more items are needed"
+            more = told["more_items_needed"]
+            why = (
+                "too much is lost at the strictest threshold already, landings at the budget and loops included"
+                if more is None
+                else f"about {more:,} more items are needed"
             )
+            print(f"at {bits:g} bits nothing could be certified, so no statement will stop it: {why}")
     print(f"profile: {path}")

@@ -203,7 +203,7 @@ def methods_of(
     fixed = {"bits", "budget"} & overrides.keys()
     if fixed:
         raise ValueError(f"{fixed.pop()} cannot be set: bits come with the traces, budgets with --budgets")
-    profile = read_profile(args.profile, identity, force=args.force) if args.profile else None
+    profile = read_profile(args.profile, identity, budgets, force=args.force) if args.profile else None
     names = args.methods or [*PAPER, "complete", *(["settled"] if profile else [])]
     taken = {key for name in names for key in parameters_of(name)}
     for key in overrides.keys() - taken:
@@ -233,13 +233,14 @@ def _defaults(args: argparse.Namespace, identity: dict[str, Any], traces: Sequen
     }
 
 
-def read_profile(path: str, identity: dict[str, Any], *, force: bool) -> Profile:
+def read_profile(path: str, identity: dict[str, Any], budgets: Sequence[int], *, force: bool) -> Profile:
     """A profile for a recording; one for something else is refused, or with `force` used under protest."""
     from bitcal_tts.calibration.store import load_profile
 
     profile = load_profile(Path(path))
     try:
-        profile.check(identity)
+        for budget in budgets:
+            profile.check(identity, budget)
     except ProfileError as error:
         if not force:
             raise

@@ -29,7 +29,7 @@ class Place(NamedTuple):
     Attributes:
         tokens: How many tokens of the response come before.
         landing: What to append there.
-        entropy: Next-token entropy there, undisturbed.
+        entropy: Next-token entropy there, undisturbed, as far as it is known.
         limit: Most tokens that it may take, the appended ones included; by default what the answer format reserves.
     """
 
@@ -76,15 +76,34 @@ class Written:
 def probe_forks(
     model: Model, forks: Sequence[Fork], answers: AnswerFormat, *, batch_size: int
 ) -> Iterator[list[Written]]:
-    """What is written at the places of each fork, in order; about `batch_size` places are decoded together."""
-    group: list[Fork] = []
-    for fork in forks:
-        if group and sum(len(f.places) for f in group) + len(fork.places) > batch_size:
-            yield from _probe_group(model, group, answers)
+    """What is written at the places of each fork, in order; at most `batch_size` places are decoded together."""
+    pieces: list[tuple[int, Fork]] = []
+    for i, fork in enumerate(forks):
+        starts = range(0, max(1, len(fork.places)), batch_size)
+        pieces += [(i, fork._replace(places=fork.places[start : start + batch_size])) for start in starts]
+    found: dict[int, list[Written]] = {}
+    done = 0
+    for group in _groups(pieces, batch_size):
+        for (i, _), written in zip(group, _probe_group(model, [fork for _, fork in group], answers), strict=True):
+            found.setdefault(i, []).extend(written)
+        # A fork is complete once a later one has begun.
+        while done < group[-1][0]:
+            yield found.pop(done)
+            done += 1
+    while done < len(forks):
+        yield found.pop(done)
+        done += 1
+
+
+def _groups(pieces: Sequence[tuple[int, Fork]], size: int) -> Iterator[list[tuple[int, Fork]]]:
+    group: list[tuple[int, Fork]] = []
+    for piece in pieces:
+        if group and sum(len(fork.places) for _, fork in group) + len(piece[1].places) > size:
+            yield group
             group = []
-        group.append(fork)
+        group.append(piece)
     if group:
-        yield from _probe_group(model, group, answers)
+        yield group
 
 
 def _probe_group(model: Model, forks: Sequence[Fork], answers: AnswerFormat) -> Iterator[list[Written]]:
@@ -94,8 +113,12 @@ def _probe_group(model: Model, forks: Sequence[Fork], answers: AnswerFormat) -> 
         prompts = [model.encode(fork.prompt) for fork in asked]
         lasts = [max(place.tokens for place in fork.places) for fork in asked]
         whole = [prompt + list(fork.tokens[:last]) for prompt, fork, last in zip(prompts, asked, lasts, strict=True)]
-        cache, lengths = _share(model, whole, [len(p) for p in prompts], asked, answers.reserve)
-        rows = [_row(model, place, answers) for fork in asked for place in fork.places]
+        cache, lengths, ends = _share(model, whole, [len(p) for p in prompts], asked, answers.reserve)
+        rows = [
+            _row(model, place._replace(entropy=end) if place.tokens == last else place, answers)
+            for fork, last, end in zip(asked, lasts, ends, strict=True)
+            for place in fork.places
+        ]
         try:
             _decode(model, rows, cache, lengths, answers)
         finally:
@@ -119,9 +142,10 @@ def _row(model: Model, place: Place, answers: AnswerFormat) -> Written:
 
 def _share(
     model: Model, whole: list[list[int]], prompt_lengths: list[int], forks: Sequence[Fork], reserve: int
-) -> tuple[RowCache, list[int]]:
-    """A cache with a row for every place, each holding what comes before it."""
-    prefilled, _, _ = model.prefill(whole)
+) -> tuple[RowCache, list[int], list[float]]:
+    """A cache with a row for every place, each holding what comes before it; and the entropy at each fork's end."""
+    prefilled, logits, _ = model.prefill(whole)
+    ends: list[float] = token_signals(logits, logits.argmax(-1))[:, 0].tolist()
     width = max(map(len, whole))
     spans = []
     for tokens, prompt, fork in zip(whole, prompt_lengths, forks, strict=True):
@@ -142,7 +166,7 @@ def _share(
     cache = RowCache(rows=len(lengths), longest_prompt=longest, max_new=reserve)
     shared: Any = SimpleNamespace(layers=layers)
     cache.admit(shared, lengths)
-    return cache, lengths
+    return cache, lengths, ends
 
 
 def _decode(model: Model, rows: list[Written], cache: RowCache, lengths: list[int], answers: AnswerFormat) -> None:

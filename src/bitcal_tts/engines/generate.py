@@ -10,6 +10,7 @@ import torch
 from bitcal_tts.engines import checkpoint
 from bitcal_tts.engines.batch import token_signals, unit_rows
 from bitcal_tts.engines.text import TokenTexts
+from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Decision, Method, Step
 
 Tensor = torch.Tensor
@@ -24,6 +25,20 @@ class RowResult:
     ended: bool = False
     decision: Decision | None = None
     """The decision that halted the row; None where it ended by itself or goes on."""
+    landing_tokens: int = 0
+    """Of the tokens, how many a soft landing appended or had the model write."""
+
+
+@dataclass
+class _Landing:
+    """A row that was halted inside its thinking and writes its answer."""
+
+    forced: list[int]
+    limit: int
+    cue: str
+    answers: AnswerFormat
+    fed: int = 0
+    written: str = ""
 
 
 @dataclass
@@ -31,10 +46,11 @@ class _Row:
     controller: Method
     texts: TokenTexts
     result: RowResult = field(default_factory=RowResult)
+    landing: _Landing | None = None
 
     @property
     def over(self) -> bool:
-        return self.result.ended or self.result.decision is not None
+        return self.result.ended or (self.result.decision is not None and self.landing is None)
 
 
 class BitCal:
@@ -46,8 +62,8 @@ class BitCal:
         >>> bitcal.results[0].decision
 
     A halted row is padded until the longest one ends: tokens are saved, time only where all rows end early.
-    `bitcal record` and `TransformersEngine` decode so that rows leave the batch, and write soft landings; here a row
-    that is halted inside its thinking ends there, and `decision.landing` says what to append to go on.
+    `bitcal record` and `TransformersEngine` decode so that rows leave the batch. A row that is halted inside its
+    thinking has the end of it and the answer's cue forced on it, and writes its answer greedily, within its budget.
 
     Args:
         controller: From `build_method`; copied fresh for every row.
@@ -94,7 +110,7 @@ class BitCal:
         """As a processor `scores` is the step's logits; as a stopping criterion None or a tuple."""
         if torch.is_tensor(scores):
             self._before_choice(input_ids, scores)
-            return scores
+            return self._land(scores)
         return self._after_choice(input_ids)
 
     def _catch_hidden(self, _: Any, inputs: tuple[Tensor, ...]) -> None:
@@ -121,6 +137,9 @@ class BitCal:
             return self._stopped
         self._length = input_ids.shape[1]
         chosen = input_ids[:, -1]
+        for row in self._rows:
+            if row.landing is not None:
+                row.landing.fed += 1
         self._pending.append(token_signals(self._logits, chosen))
         self._count += 1
         p = self.controller.parameters
@@ -136,7 +155,9 @@ class BitCal:
         cosines = self._similarities()
         self._pending = []
         for i, row in enumerate(self._rows):
-            if not row.over:
+            if row.landing is not None:
+                self._take_landing(row, ids[i])
+            elif not row.over:
                 self._observe(row, ids[i], signals[i], None if cosines is None else cosines[i])
         over = [row.over for row in self._rows]
         self._stopped = torch.tensor(over, dtype=torch.bool, device=self._chunk.device)
@@ -146,7 +167,9 @@ class BitCal:
         ids = self._chunk.tolist()
         self._pending = []
         for i, row in enumerate(self._rows):
-            if not row.over:
+            if row.landing is not None:
+                self._take_landing(row, ids[i])
+            elif not row.over:
                 self._take(row, ids[i])
 
     def _similarities(self) -> list[float] | None:
@@ -190,3 +213,52 @@ class BitCal:
         )
         if decision.halts:
             row.result.decision = decision
+            row.landing = self._landing(row, decision)
+
+    def _landing(self, row: _Row, decision: Decision) -> _Landing | None:
+        """What a halted row still has to write; None where nothing, or where no room is left for it."""
+        if decision.landing is None:
+            return None
+        p = row.controller.parameters
+        forced = [t for text in decision.landing if text for t in self._encode(text)]
+        limit = min(p.format.reserve, p.budget - row.result.tokens)
+        return _Landing(forced, limit, decision.landing.cue, p.format) if limit > len(forced) else None
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def _land(self, scores: Tensor) -> Tensor:
+        """Leave landing rows one choice: what is forced on them, then what they find likeliest."""
+        landing = [(i, row.landing) for i, row in enumerate(self._rows) if row.landing is not None]
+        if not landing:
+            return scores
+        only = scores.argmax(-1)
+        for i, state in landing:
+            if state.fed < len(state.forced):
+                only[i] = state.forced[state.fed]
+        which = torch.tensor([i for i, _ in landing], device=scores.device)
+        scores = scores.clone()
+        scores[which] = float("-inf")
+        scores[which, only[which]] = 0.0
+        return scores
+
+    def _take_landing(self, row: _Row, ids: list[int]) -> None:
+        """Append a landing's tokens up to the end of the answer; what was decoded past it is dropped."""
+        state, result = row.landing, row.result
+        assert state is not None
+        for token in ids:
+            written = result.landing_tokens >= len(state.forced)
+            if written and token in self._eos:
+                row.landing = None
+                break
+            piece = row.texts.add(token)
+            result.tokens += 1
+            result.landing_tokens += 1
+            result.text += piece
+            state.written += piece if written else ""
+            if result.landing_tokens >= state.limit or state.answers.given(state.cue + state.written):
+                row.landing = None
+                break
+        if row.landing is None:
+            result.text += row.texts.rest()

@@ -128,11 +128,6 @@ class Features:
         if len(self._line) > 400:
             self._line = self._line[-400:]
 
-    @property
-    def hesitations(self) -> int:
-        """Hesitation markers so far."""
-        return self._counts["hesitations"]
-
     def vector(self, *, at_statement: bool) -> NDArray[np.float64]:
         """The features now, in the order of `NAMES`. At a statement, `since` reaches back to the one before."""
         since = self._last if at_statement else self._since_statement

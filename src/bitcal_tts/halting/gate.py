@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 from bitcal_tts.halting.complete import AnswerTracker, GateParameters
@@ -33,14 +33,22 @@ class LandingParameters(GateParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if math.isnan(self.threshold):
-            raise ValueError(f"threshold must be a number, got {self.threshold!r}")
         if self.reserve is None:
             object.__setattr__(self, "reserve", self.format.reserve)
-        for name, least in (("every", 1), ("reserve", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        for field in fields(self):
+            _check(field.name, getattr(self, field.name), str(field.type))
+        if self.every < 1:
+            raise ValueError(f"every must be a whole number of at least 1, got {self.every!r}")
+
+
+def _check(name: str, value: Any, kind: str) -> None:
+    """Refuse what a field cannot hold."""
+    if kind == "float" and (isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value)):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    if kind.startswith("int") and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise ValueError(f"{name} must be a whole number of at least 0, got {value!r}")
+    if kind == "bool" and not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
 class Gate:
@@ -107,7 +115,7 @@ class Gate:
         p = self.parameters
         if score is not None and (score > p.threshold or (score == p.threshold and not self.strict)):
             return self.action, self.reason
-        if p.reserve and at_boundary and self.tokens + p.every > p.budget - p.reserve:
+        if p.reserve and at_boundary and self.tokens + max(p.every, p.chunk_size) > p.budget - p.reserve:
             return Action.STOP, Reason.RESERVE
         return Action.CONTINUE, Reason.UNDECIDED
 

@@ -12,8 +12,8 @@ _HESITATION = re.compile(r"^\W*(wait|hmm+|hold|but|actually|alternatively|howeve
 class LoopGuard:
     """Notices a text that repeats itself exactly, or does little but hesitate.
 
-    A loop is a stretch of at least `least` tokens that equals the stretch one period before it, three periods long
-    or more. The period is guessed from where the last six tokens were seen before, then confirmed token by token.
+    A loop is a stretch of at least `least` tokens, two periods or more, that equals the stretch one period before it.
+    The period is guessed from where the last six tokens were seen before, and kept as long as it predicts the next.
 
     Args:
         least: Tokens that must repeat before it counts.
@@ -26,6 +26,7 @@ class LoopGuard:
             raise ValueError(f"need least >= 1, window >= 1, 0 < hesitation <= 1, got {least}, {window}, {hesitation}")
         self._least, self._hesitation = least, hesitation
         self._recent: deque[str] = deque(maxlen=_GRAM)
+        self._history: list[str] = []
         self._seen: dict[tuple[str, ...], int] = {}
         self._tokens = 0
         self._period = 0
@@ -42,14 +43,18 @@ class LoopGuard:
         hesitates = _HESITATION.match(token) is not None
         self._window.append(hesitates)
         self._hesitations += hesitates
+        self._history.append(token)
+        known = self._period and self._history[-1 - self._period] == token
+        if known:
+            self._run += 1
         if len(self._recent) < _GRAM:
             return
         gram = tuple(self._recent)
         before = self._seen.get(gram)
         self._seen[gram] = self._tokens
-        period = 0 if before is None else self._tokens - before
-        self._run = self._run + 1 if period and period == self._period else (_GRAM if period else 0)
-        self._period = period
+        if not known:
+            self._period = 0 if before is None else self._tokens - before
+            self._run = _GRAM if self._period else 0
 
     @property
     def looping(self) -> bool:

@@ -15,7 +15,7 @@ from bitcal_tts.halting.features import NAMES
 
 VERSION = 1
 _FIELDS = ("version", "kind", "features", "model", "thresholds", "identity", "evidence", "reference")
-_IDENTITY = ("engine", "compute_dtype", "model", "model_sha256", "task", "style")
+_IDENTITY = ("engine", "compute_dtype", "model", "model_sha256", "task", "style", "answers", "thinking")
 
 
 class ProfileError(ValueError):
@@ -73,14 +73,27 @@ class Profile:
             )
         return self.thresholds[bits]
 
-    def check(self, identity: Mapping[str, Any]) -> None:
-        """Refuse another engine, dtype, model, task or precision than it was fitted on."""
+    def check(self, identity: Mapping[str, Any], budget: int | None = None) -> None:
+        """Refuse another engine, dtype, model, task, temperature, precision or budget than it was fitted on."""
         for key in _IDENTITY:
             if key in identity and identity[key] != self.identity.get(key):
                 raise ProfileError(
                     f"this profile was fitted for {key} {self.identity.get(key)!r}, this is {identity[key]!r}: "
                     "its promise does not hold here; fit one for this, or use --force"
                 )
+        fitted = self.identity.get("temperature", [])
+        served = identity.get("decoding", {}).get("temperature")
+        if served is not None and served not in fitted:
+            told = ", ".join(f"{t:g}" for t in fitted)
+            raise ProfileError(
+                f"this profile was fitted at temperature {told}, this is {served:g}: its promise does not hold here; "
+                "fit one for this, or use --force"
+            )
+        if budget is not None and budget != self.identity.get("budget"):
+            raise ProfileError(
+                f"this profile was fitted for a budget of {self.identity.get('budget')}, this is {budget}: its promise "
+                "does not hold here; fit one with bitcal fit --budget, or use --force"
+            )
         if "bits" in identity:
             self.threshold(identity["bits"])
 

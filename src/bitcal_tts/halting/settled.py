@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -63,6 +63,7 @@ class Settled(Gate):
         self.monitor = monitor
         detector = _detector(parameters.format.stated)
         self._features = Features(detector, bits=parameters.bits, budget=parameters.budget)
+        self._stated_at = 0
         self._guard = LoopGuard() if parameters.guard else None
         self._watched = False
 
@@ -78,13 +79,16 @@ class Settled(Gate):
         if statement is None or self.parameters.looks == "boundaries":
             return None
         score = self._judge(self._features.vector(at_statement=True))
-        if statement.strong:
+        self._stated_at = self.tokens
+        if statement.strong and not self._finished():
             self._watch(score)
         return score
 
     def boundary(self, step: Step) -> float | None:
         """Score a boundary, where boundaries are looked at."""
         p = self.parameters
+        if self._stated_at == self.tokens:
+            return None  # judged already
         if p.looks == "statements" and (self._features.statements or self.tokens < p.fallback_after):
             return None
         return self._judge(self._features.vector(at_statement=False))
@@ -95,7 +99,7 @@ class Settled(Gate):
             raise ValueError("settled needs the log-probability and margin of every token, which this engine hands not")
         decision = super().observe(step)
         if self._guard is not None and self._guard.looping and not decision.halts and not self._finished():
-            return Decision(Action.ESCALATE, Reason.LOOP, self.tokens, decision.confidence, step.entropy, 0.0, 0.0)
+            return replace(decision, action=Action.ESCALATE, reason=Reason.LOOP)
         return decision
 
     def _judge(self, vector: NDArray[np.float64]) -> float:
@@ -128,10 +132,10 @@ def _detector(stated: str | None) -> StatementDetector:
 
 
 def build(**kwargs: Any) -> Settled:
-    """The method from keyword arguments; the threshold is the profile's unless given."""
+    """The method from keyword arguments; threshold and looks are the profile's unless given."""
     parameters = SettledParameters(**kwargs)
-    if "threshold" not in kwargs:
-        threshold = parameters.profile.threshold(parameters.bits)
-        parameters = SettledParameters(**{**kwargs, "threshold": threshold})
+    kwargs.setdefault("looks", parameters.profile.identity.get("looks", parameters.looks))
+    kwargs.setdefault("threshold", parameters.profile.threshold(parameters.bits))
+    parameters = SettledParameters(**kwargs)
     reference = parameters.profile.reference.get(parameters.bits, ())
     return Settled(parameters, DriftMonitor(reference) if len(reference) >= MIN_REFERENCE else None)

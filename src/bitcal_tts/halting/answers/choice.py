@@ -16,7 +16,7 @@ class Choice(MarkedText):
 
     name = "choice"
     stated = r"\(?([A-Z])\)?(?![A-Za-z'])"
-    reserve = 8
+    reserve = 24
 
     def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
         """After a letter that no other letter follows."""

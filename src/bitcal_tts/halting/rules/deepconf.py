@@ -22,6 +22,11 @@ class DeepConfParameters(LandingParameters):
 
     window: int = 64
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window < 1:
+            raise ValueError(f"window must be a whole number of at least 1, got {self.window!r}")
+
 
 class DeepConf(Rule):
     """The score is minus the mean token confidence of the last window: C_i = -(mean log P of the 20 likeliest)."""

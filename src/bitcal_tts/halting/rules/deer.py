@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bitcal_tts.halting.answers import MARKER
 from bitcal_tts.halting.controller import Step
 from bitcal_tts.halting.gate import LandingParameters, Rule
 
@@ -35,20 +36,24 @@ class DeerParameters(LandingParameters):
 
 
 class Deer(Rule):
-    """Confidence is the mean probability of the probe's tokens, the first one left out."""
+    """Confidence is the mean probability of the probe's tokens, the one that belongs to the cue left out."""
 
     strict = True
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters)
         self._probes = 0
-        self._waited = False
+        self._waited = self._told = False
         self._line = ""
 
     def token(self, text: str, entropy: float, logprob: float, margin: float) -> float | None:
         """Watch for transitions at line starts."""
-        self._line = (self._line + text).rpartition("\n")[2][:32]
-        self._waited |= self._line.strip().lower().startswith(_TRANSITIONS)
+        _, newline, after = (self._line + text).rpartition("\n")
+        if newline:
+            self._told = False
+        self._line = after[:32]
+        if not self._told and self._line.strip().lower().startswith(_TRANSITIONS):
+            self._waited = self._told = True  # once a line
         return None
 
     def boundary(self, step: Step) -> float | None:
@@ -58,7 +63,8 @@ class Deer(Rule):
             return None
         self._probes += 1
         self._waited = False
-        return confidence(self.ask(step).logprobs, p.mean)
+        # After `####` a space comes first; other cues end where the answer begins.
+        return confidence(self.ask(step).logprobs, p.mean, skip=p.format.cue == MARKER)
 
     @classmethod
     def thresholds(cls) -> Sequence[float]:
@@ -66,9 +72,9 @@ class Deer(Rule):
         return [0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999, 0.99999, 0.999999]
 
 
-def confidence(logprobs: Sequence[float], mean: str) -> float:
-    """Mean probability without the first token, which belongs to the cue; 0 where nothing was written."""
-    kept = list(logprobs[1:]) or list(logprobs)
+def confidence(logprobs: Sequence[float], mean: str, *, skip: bool = True) -> float:
+    """Mean probability, without the first token where that belongs to the cue; 0 where nothing was written."""
+    kept = list(logprobs[1:] if skip else logprobs) or list(logprobs)
     if not kept:
         return 0.0
     if mean == "geometric":

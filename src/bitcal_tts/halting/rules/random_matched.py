@@ -20,11 +20,18 @@ class RandomMatched(Rule):
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters)
         self._draw: float | None = None
+        self._words = ""
+
+    def token(self, text: str, entropy: float, logprob: float, margin: float) -> float | None:
+        """Gather the first words."""
+        if self._draw is None:
+            self._words += text
+        return None
 
     def boundary(self, step: Step) -> float | None:
         """Tokens so far over this response's draw."""
         if self._draw is None:
-            uniform = (zlib.crc32(step.text.encode()) + 0.5) / 2**32
+            uniform = (zlib.crc32(self._words.encode()) + 0.5) / 2**32
             self._draw = -math.log(uniform)
         return self.tokens / self._draw
 

@@ -11,10 +11,10 @@ from bitcal_tts.halting.rules.truncate import Truncate
 
 
 class S1(Truncate):
-    """The cap counts tokens of thinking, its opening marker left out."""
+    """The cap counts all tokens up to here, and acts inside the thinking only."""
 
     def boundary(self, step: Step) -> float | None:
-        """Tokens of thinking so far; None outside of it."""
+        """Tokens so far; None outside of the thinking."""
         if self.parameters.close is not None and not self._answer.inside:
             return None
         return float(self.tokens)
