@@ -22,7 +22,9 @@ from bitcal_tts.commands.options import floor_of
 from bitcal_tts.commands.record import describe
 from bitcal_tts.commands.replay import task_of_store, write_outcomes
 from bitcal_tts.evaluation.comparison import compare, corrected
-from bitcal_tts.evaluation.figures import draw_all, draw_to, reliability_diagram
+from bitcal_tts.evaluation.drawing import draw_to
+from bitcal_tts.evaluation.evidence import reliability_diagram
+from bitcal_tts.evaluation.figures import draw_all
 from bitcal_tts.evaluation.metrics import summarise
 from bitcal_tts.evaluation.signal_card import confidence_reliability
 from bitcal_tts.evaluation.tables import name_of, paper_tables

@@ -28,7 +28,8 @@ from bitcal_tts.calibration.store import save_profile
 from bitcal_tts.commands.compare import compare_store
 from bitcal_tts.commands.replay import task_of_store
 from bitcal_tts.evaluation.comparison import compare, corrected
-from bitcal_tts.evaluation.figures import draw_to, frontier_figure, why_bits_figure
+from bitcal_tts.evaluation.drawing import draw_to
+from bitcal_tts.evaluation.evidence import frontier_figure, why_bits_figure
 from bitcal_tts.evaluation.metrics import summarise
 from bitcal_tts.evaluation.statistics import savings, wilson
 from bitcal_tts.files import write_json, write_text

@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"target must be one of {', '.join(map(str, TARGETS))}, got {args.target}")
     result = compare_store(args)
     if args.out:
-        from bitcal_tts.evaluation.figures import draw_to, frontier_figure
+        from bitcal_tts.evaluation.drawing import draw_to
+        from bitcal_tts.evaluation.evidence import frontier_figure
 
         args.out.mkdir(parents=True, exist_ok=True)
         write_json(args.out / "compare.json", {"schema": 1, **result})

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
     card = _card(args, stores[0]) if args.rescore else []
     result = {"schema": 1, "recorded": recorded, "rescored": card}
     if args.out:
-        from bitcal_tts.evaluation.figures import draw_signals
+        from bitcal_tts.evaluation.evidence import draw_signals
 
         args.out.mkdir(parents=True, exist_ok=True)
         write_json(args.out / "signals.json", {**result, "manifests": [store.manifest for store in stores]})

@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+from bitcal_tts.evaluation.drawing import bar, draw_to, legend, line, offset
 from bitcal_tts.evaluation.tables import name_of
-from bitcal_tts.files import write_atomically
 
 Row = dict[str, Any]
 _Group = tuple[str, float, str | None, float | None]
 _WIDE = 5  # groups side by side
 _Label = tuple[str, tuple[float, float]]
-# Told apart by lightness, hatch and marker, not by colour alone (Okabe-Ito).
-_STYLES = (
-    {"color": "#303030", "hatch": "", "marker": "o", "linestyle": "-"},
-    {"color": "#E69F00", "hatch": "///", "marker": "s", "linestyle": "--"},
-    {"color": "#56B4E9", "hatch": "...", "marker": "^", "linestyle": "-."},
-    {"color": "#009E73", "hatch": "xxx", "marker": "D", "linestyle": ":"},
-    {"color": "#CC79A7", "hatch": "\\\\\\", "marker": "v", "linestyle": (0, (5, 1))},
-    {"color": "#0072B2", "hatch": "++", "marker": "P", "linestyle": (0, (3, 1, 1, 1))},
-    {"color": "#D55E00", "hatch": "oo", "marker": "X", "linestyle": (0, (1, 1))},
-    {"color": "#8C8C8C", "hatch": "--", "marker": "<", "linestyle": (0, (6, 2))},
-    {"color": "#5D3A9B", "hatch": "||", "marker": ">", "linestyle": (0, (3, 2))},
-    {"color": "#B58900", "hatch": "**", "marker": "h", "linestyle": (0, (8, 2, 2, 2))},
-)
-_MARKERS = "osD^vPX<>hdp8H*1"
-_SETTINGS = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.alpha": 0.3,
-    "axes.axisbelow": True,
-    "figure.constrained_layout.use": True,
-    "pdf.fonttype": 42,
-    "svg.hashsalt": "bitcal",
-}
 
 
 def draw_all(rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -58,26 +28,6 @@ def draw_all(rows: Sequence[Row], folder: Path) -> list[Path]:
     return [draw_to(folder / name, lambda d=draw: d(rows)) for name, draw in drawings.items()]  # type: ignore[misc]
 
 
-def draw_signals(result: dict[str, Any], folder: Path) -> list[Path]:
-    """The figures of `bitcal signals`: reliability diagrams, and the signal card where texts were rescored."""
-    written = [draw_to(folder / "reliability", lambda: reliability_diagram(result["recorded"]))]
-    if result["rescored"]:
-        written.append(draw_to(folder / "signal_card", lambda: signal_card(result["rescored"])))
-    return written
-
-
-def draw_to(path: Path, draw: Callable[[], Any]) -> Path:
-    """Save what `draw` draws as PDF and PNG beside each other; returns the PNG file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with plt.rc_context(_SETTINGS):
-        figure = draw()
-        for suffix in ("pdf", "png"):
-            target = path.with_name(f"{path.name}.{suffix}")
-            write_atomically(target, lambda temporary, s=suffix: _save(figure, temporary, s))  # type: ignore[misc]
-        plt.close(figure)
-    return target
-
-
 def accuracy_and_tokens(rows: Sequence[Row]) -> Any:
     """Accuracy with Wilson intervals beside average tokens, at the largest budget, a group a model and precision."""
     shown = _at_largest_budget(rows)
@@ -85,12 +35,12 @@ def accuracy_and_tokens(rows: Sequence[Row]) -> Any:
     figure, (left, right) = _pair(len(groups), 2.8)
     for i, method in enumerate(methods):
         cells = [_cell(shown, group, method) for group in groups]
-        at = [g + _offset(i, len(methods)) for g in range(len(groups))]
+        at = [g + offset(i, len(methods)) for g in range(len(groups))]
         errors = [
             [100 * (c["accuracy"] - c["accuracy_low"]) for c in cells],
             [100 * (c["accuracy_high"] - c["accuracy"]) for c in cells],
         ]
-        options = _bar(i, len(methods), method)
+        options = bar(i, len(methods), method)
         left.bar(at, [100 * c["accuracy"] for c in cells], yerr=errors, capsize=2, error_kw={"lw": 0.8}, **options)
         right.bar(at, [c["avg_tokens"] for c in cells], **options)
     left.set_ylabel("accuracy, %")
@@ -98,7 +48,7 @@ def accuracy_and_tokens(rows: Sequence[Row]) -> Any:
     right.set_ylabel("tokens a problem")
     for axes in (left, right):
         axes.set_xticks(range(len(groups)), _labels(groups))
-    _legend(figure, left)
+    legend(figure, left)
     return figure
 
 
@@ -115,15 +65,15 @@ def premature_stops(rows: Sequence[Row]) -> Any:
     ):
         for i, method in enumerate(methods):
             values = [100 * _cell(shown, group, method)[key] for group in groups]
-            at = [g + _offset(i, len(methods)) for g in range(len(groups))]
-            bars = axes.bar(at, values, **_bar(i, len(methods), method))
+            at = [g + offset(i, len(methods)) for g in range(len(groups))]
+            bars = axes.bar(at, values, **bar(i, len(methods), method))
             crowded = len(groups) > _WIDE
             axes.bar_label(bars, fmt="%.1f", fontsize=6 if crowded else 7, padding=1, rotation=90 if crowded else 0)
         axes.set_xticks(range(len(groups)), _labels(groups))
         axes.set_title(title, fontsize=9)
         axes.margins(y=0.15)
     panels[0].set_ylabel("problems, %")
-    _legend(figure, panels[0])
+    legend(figure, panels[0])
     return figure
 
 
@@ -136,7 +86,7 @@ def pareto(rows: Sequence[Row]) -> Any:
         for i, method in enumerate(methods):
             cells = _over_budgets(rows, group, method)
             x, y = [c["avg_tokens"] for c in cells], [100 * c["accuracy"] for c in cells]
-            axes.plot(x, y, label=method, **_line(i))
+            axes.plot(x, y, label=method, **line(i))
             if len(groups) <= _WIDE or i == 0:  # in small panels the first method's budgets tell the others'
                 labels += [(axes, *label) for label in _joined_labels(cells, x, y)]
         axes.set_title(name, fontsize=9)
@@ -144,7 +94,7 @@ def pareto(rows: Sequence[Row]) -> Any:
         axes.margins(0.15)
     for axes in panels[:: min(len(groups), _WIDE)]:
         axes.set_ylabel("accuracy, %")
-    _legend(figure, panels[0])
+    legend(figure, panels[0])
     _place(figure, labels)
     return figure
 
@@ -162,8 +112,8 @@ def budget_sweep(rows: Sequence[Row]) -> Any:
             [100 * (c["accuracy_high"] - c["accuracy"]) for c in cells],
         ]
         shift = 1 + 0.02 * (i - (len(methods) - 1) / 2)  # intervals side by side, not on top of each other
-        left.errorbar([b * shift for b in budgets], y, yerr=errors, capsize=2, elinewidth=0.8, label=method, **_line(i))
-        right.plot(budgets, [c["avg_tokens"] for c in cells], **_line(i))
+        left.errorbar([b * shift for b in budgets], y, yerr=errors, capsize=2, elinewidth=0.8, label=method, **line(i))
+        right.plot(budgets, [c["avg_tokens"] for c in cells], **line(i))
     for axes, name in ((left, "accuracy, %"), (right, "tokens a problem")):
         axes.set_xscale("log", base=2)
         axes.set_xticks(budgets, [str(b) for b in budgets])
@@ -171,91 +121,7 @@ def budget_sweep(rows: Sequence[Row]) -> Any:
         axes.set_xlabel("budget, tokens")
         axes.set_ylabel(name)
     figure.suptitle(name_of(rows[0]), fontsize=9)
-    _legend(figure, left)
-    return figure
-
-
-def reliability_diagram(recorded: Sequence[Row]) -> Any:
-    """Share of right answers against confidence, over all boundaries past the floor and over those with an answer."""
-    figure, panels = plt.subplots(1, 2, figsize=(7.2, 3.6), sharey=True)
-    keys = ("all_boundaries", "answered")
-    for axes, key, title in zip(panels, keys, ("all boundaries", "boundaries with an answer"), strict=True):
-        axes.plot([0, 1], [0, 1], color="#999999", linewidth=0.8)
-        for i, row in enumerate(recorded):
-            if row[key] is None:
-                continue
-            bins = [b for b in row[key]["bins"] if b["n"] >= 20]
-            x, y = [b["mean_score"] for b in bins], [100 * b["share_right"] for b in bins]
-            area = row[key]["auroc"]
-            label = f"{row['bits']:g} bits" + ("" if area is None else f", AUROC {area:.2f}")
-            axes.plot(x, [v / 100 for v in y], label=label, **_line(i))
-        axes.set(title=title, xlabel="confidence", xlim=(0, 1), ylim=(-0.02, 1.02))
-        axes.legend(frameon=False, fontsize=7, loc="lower right")
-    panels[0].set_ylabel("share right")
-    return figure
-
-
-def frontier_figure(curves: dict[str, list[Row]], title: str) -> Any:
-    """Accuracy against tokens of every method over its own threshold; the best of each at every cost."""
-    figure, axes = plt.subplots(figsize=(7.2, 4.4))
-    axes.grid(True, axis="both", alpha=0.3)
-    full = 100 * max(p["accuracy"] for p in curves.get("fixed") or next(iter(curves.values())))
-    for i, (name, curve) in enumerate(curves.items()):
-        x, y = [p["tokens"] for p in curve], [100 * p["accuracy"] for p in curve]
-        look = _line(i) | {"markersize": 4, "marker": _MARKERS[i % len(_MARKERS)], "markevery": max(1, len(x) // 12)}
-        if name in ("settled", "fixed", "complete"):
-            look |= {"linewidth": 2.4, "markersize": 6}
-        elif name.startswith("oracle"):
-            look |= {"marker": "*", "markersize": 10, "linestyle": ""}
-        axes.plot(x, y, label=name, **look)
-    axes.set(xlabel="tokens a problem, probes and landings included", ylabel="accuracy, %", ylim=(full - 30, full + 3))
-    axes.set_title("\n".join(textwrap.wrap(title, 80)), fontsize=9)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
-    return figure
-
-
-def why_bits_figure(rows: Sequence[Row], risk: float) -> Any:
-    """Lost answers and tokens by precision, for calibrators that know the precision and one that does not."""
-    names = list(dict.fromkeys(row["calibrator"] for row in rows))
-    bits = list(dict.fromkeys(row["bits"] for row in rows))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2))
-    for i, name in enumerate(names):
-        cells = [next(r for r in rows if r["bits"] == b and r["calibrator"] == name) for b in bits]
-        at = [g + _offset(i, len(names)) for g in range(len(bits))]
-        errors = [
-            [100 * (c["lost"] - c["lost_low"]) for c in cells],
-            [100 * (c["lost_high"] - c["lost"]) for c in cells],
-        ]
-        options = _bar(i, len(names), name)
-        left.bar(at, [100 * c["lost"] for c in cells], yerr=errors, capsize=2, error_kw={"lw": 0.8}, **options)
-        right.bar(at, [100 * c["tokens"] / c["full_tokens"] for c in cells], **options)
-    left.axhline(100 * risk, color="#a3261b", linewidth=1)
-    left.set_ylabel("lost, %, with 95 % intervals")
-    right.set_ylabel("tokens, % of the full run")
-    for axes in (left, right):
-        axes.set_xticks(range(len(bits)), [f"{b:g} bits" for b in bits])
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    return figure
-
-
-def signal_card(card: Sequence[Row]) -> Any:
-    """Shift of every signal from the first precision on the same text, with 95 % intervals."""
-    titles = {"entropies": "entropy, nats", "logprobs": "log-probability of the text", "margins": "top-2 margin",
-              "hidden_similarities": "hidden-state cosine"}  # fmt: skip
-    names = [name for name in titles if name in card[0]["signals"]]
-    figure, panels = plt.subplots(1, len(names), figsize=(1.9 * len(names), 2.6))
-    at = list(range(len(card)))
-    for axes, name in zip(panels, names, strict=True):
-        told = [row["signals"][name] for row in card]
-        errors = [[t["shift"] - t["shift_low"] for t in told], [t["shift_high"] - t["shift"] for t in told]]
-        axes.axhline(0, color="#999999", linewidth=0.8)
-        axes.errorbar(at, [t["shift"] for t in told], yerr=errors, capsize=3, **_line(0))
-        axes.set_xticks(at, [f"{row['bits']:g}" for row in card])
-        axes.set_title(titles[name], fontsize=8)
-        axes.set_xlabel("bits")
-        axes.margins(0.1)
-    panels[0].set_ylabel(f"shift from {card[0]['bits']:g} bits")
+    legend(figure, left)
     return figure
 
 
@@ -289,17 +155,6 @@ def _joined_labels(cells: Sequence[Row], x: Sequence[float], y: Sequence[float])
         else:
             labels.append((str(cell["budget"]), point))
     return labels
-
-
-def _save(figure: Any, path: Path, kind: str) -> None:
-    # Without a date in them, the same rows give the same bytes.
-    metadata = {"CreationDate": None} if kind == "pdf" else {"Software": None}
-    figure.savefig(path, format=kind, dpi=200, metadata=metadata)
-
-
-def _legend(figure: Any, axes: Any) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
 
 
 def _at_largest_budget(rows: Sequence[Row]) -> list[Row]:
@@ -346,21 +201,6 @@ def _pair(groups: int, height: float, **options: Any) -> tuple[Any, Any]:
     shape, size = ((1, 2), (7.2, height)) if groups <= _WIDE else ((2, 1), (max(7.2, 0.75 * groups), 1.9 * height))
     figure, panels = plt.subplots(*shape, figsize=size, **options)
     return figure, panels
-
-
-def _offset(i: int, count: int) -> float:
-    return 0.8 * ((i + 0.5) / count - 0.5)
-
-
-def _bar(i: int, count: int, method: str) -> dict[str, Any]:
-    style = _STYLES[i % len(_STYLES)]
-    look = {"color": style["color"], "hatch": style["hatch"], "edgecolor": "white", "linewidth": 0.5}
-    return {"width": 0.74 / count, "label": method, **look}
-
-
-def _line(i: int) -> dict[str, Any]:
-    style = _STYLES[i % len(_STYLES)]
-    return {key: style[key] for key in ("color", "marker", "linestyle")} | {"markersize": 4.5, "linewidth": 1.2}
 
 
 def _panels(count: int) -> tuple[Any, list[Any]]:

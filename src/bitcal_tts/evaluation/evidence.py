@@ -1,0 +1,107 @@
+"""Figures past the paper's: reliability, the signal card, the frontier of all rules, why bits matter."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+
+from bitcal_tts.evaluation.drawing import bar, draw_to, line, offset
+
+Row = dict[str, Any]
+_MARKERS = "osD^vPX<>hdp8H*1"
+
+
+def draw_signals(result: dict[str, Any], folder: Path) -> list[Path]:
+    """The figures of `bitcal signals`: reliability diagrams, and the signal card where texts were rescored."""
+    written = [draw_to(folder / "reliability", lambda: reliability_diagram(result["recorded"]))]
+    if result["rescored"]:
+        written.append(draw_to(folder / "signal_card", lambda: signal_card(result["rescored"])))
+    return written
+
+
+def reliability_diagram(recorded: Sequence[Row]) -> Any:
+    """Share of right answers against confidence, over all boundaries past the floor and over those with an answer."""
+    figure, panels = plt.subplots(1, 2, figsize=(7.2, 3.6), sharey=True)
+    keys = ("all_boundaries", "answered")
+    for axes, key, title in zip(panels, keys, ("all boundaries", "boundaries with an answer"), strict=True):
+        axes.plot([0, 1], [0, 1], color="#999999", linewidth=0.8)
+        for i, row in enumerate(recorded):
+            if row[key] is None:
+                continue
+            bins = [b for b in row[key]["bins"] if b["n"] >= 20]
+            x, y = [b["mean_score"] for b in bins], [100 * b["share_right"] for b in bins]
+            area = row[key]["auroc"]
+            label = f"{row['bits']:g} bits" + ("" if area is None else f", AUROC {area:.2f}")
+            axes.plot(x, [v / 100 for v in y], label=label, **line(i))
+        axes.set(title=title, xlabel="confidence", xlim=(0, 1), ylim=(-0.02, 1.02))
+        axes.legend(frameon=False, fontsize=7, loc="lower right")
+    panels[0].set_ylabel("share right")
+    return figure
+
+
+def frontier_figure(curves: dict[str, list[Row]], title: str) -> Any:
+    """Accuracy against tokens of every method over its own threshold; the best of each at every cost."""
+    figure, axes = plt.subplots(figsize=(7.2, 4.4))
+    axes.grid(True, axis="both", alpha=0.3)
+    full = 100 * max(p["accuracy"] for p in curves.get("fixed") or next(iter(curves.values())))
+    for i, (name, curve) in enumerate(curves.items()):
+        x, y = [p["tokens"] for p in curve], [100 * p["accuracy"] for p in curve]
+        look = line(i) | {"markersize": 4, "marker": _MARKERS[i % len(_MARKERS)], "markevery": max(1, len(x) // 12)}
+        if name in ("settled", "fixed", "complete"):
+            look |= {"linewidth": 2.4, "markersize": 6}
+        elif name.startswith("oracle"):
+            look |= {"marker": "*", "markersize": 10, "linestyle": ""}
+        axes.plot(x, y, label=name, **look)
+    axes.set(xlabel="tokens a problem, probes and landings included", ylabel="accuracy, %", ylim=(full - 30, full + 3))
+    axes.set_title("\n".join(textwrap.wrap(title, 80)), fontsize=9)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    return figure
+
+
+def why_bits_figure(rows: Sequence[Row], risk: float) -> Any:
+    """Lost answers and tokens by precision, for calibrators that know the precision and one that does not."""
+    names = list(dict.fromkeys(row["calibrator"] for row in rows))
+    bits = list(dict.fromkeys(row["bits"] for row in rows))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2))
+    for i, name in enumerate(names):
+        cells = [next(r for r in rows if r["bits"] == b and r["calibrator"] == name) for b in bits]
+        at = [g + offset(i, len(names)) for g in range(len(bits))]
+        errors = [
+            [100 * (c["lost"] - c["lost_low"]) for c in cells],
+            [100 * (c["lost_high"] - c["lost"]) for c in cells],
+        ]
+        options = bar(i, len(names), name)
+        left.bar(at, [100 * c["lost"] for c in cells], yerr=errors, capsize=2, error_kw={"lw": 0.8}, **options)
+        right.bar(at, [100 * c["tokens"] / c["full_tokens"] for c in cells], **options)
+    left.axhline(100 * risk, color="#a3261b", linewidth=1)
+    left.set_ylabel("lost, %, with 95 % intervals")
+    right.set_ylabel("tokens, % of the full run")
+    for axes in (left, right):
+        axes.set_xticks(range(len(bits)), [f"{b:g} bits" for b in bits])
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    return figure
+
+
+def signal_card(card: Sequence[Row]) -> Any:
+    """Shift of every signal from the first precision on the same text, with 95 % intervals."""
+    titles = {"entropies": "entropy, nats", "logprobs": "log-probability of the text", "margins": "top-2 margin",
+              "hidden_similarities": "hidden-state cosine"}  # fmt: skip
+    names = [name for name in titles if name in card[0]["signals"]]
+    figure, panels = plt.subplots(1, len(names), figsize=(1.9 * len(names), 2.6))
+    at = list(range(len(card)))
+    for axes, name in zip(panels, names, strict=True):
+        told = [row["signals"][name] for row in card]
+        errors = [[t["shift"] - t["shift_low"] for t in told], [t["shift_high"] - t["shift"] for t in told]]
+        axes.axhline(0, color="#999999", linewidth=0.8)
+        axes.errorbar(at, [t["shift"] for t in told], yerr=errors, capsize=3, **line(0))
+        axes.set_xticks(at, [f"{row['bits']:g}" for row in card])
+        axes.set_title(titles[name], fontsize=8)
+        axes.set_xlabel("bits")
+        axes.margins(0.1)
+    panels[0].set_ylabel(f"shift from {card[0]['bits']:g} bits")
+    return figure
