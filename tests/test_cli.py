@@ -128,6 +128,8 @@ def test_the_papers_config_names_only_known_options() -> None:
         (["record"], "the following arguments are required: --out"),
         (["replay", "nowhere"], "nowhere is not a trace folder"),
         (["replay", "nowhere", "--chunk-size", "x"], "invalid int value: 'x'"),
+        (["run", "--methods", "settled"], "method 'settled' needs a profile"),
+        (["run", "--methods", "fixd"], "unknown method 'fixd'"),
         (["fly"], "invalid choice: 'fly'"),
     ],
 )

@@ -11,6 +11,7 @@ from bitcal_tts.commands import options
 from bitcal_tts.commands.record import record_traces
 from bitcal_tts.commands.replay import replay_store, show
 from bitcal_tts.commands.report import write_report
+from bitcal_tts.halting.methods import parameters_of
 from bitcal_tts.halting.rules import RULES
 
 EXAMPLE = """example:
@@ -35,6 +36,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """The whole experiment."""
     args.style = options.style_of(args)
+    for name in args.methods or ():  # a bad name or a missing profile should not cost a recording
+        parameters_of(name)
+    if "settled" in (args.methods or ()) and not args.profile:
+        raise ValueError("method 'settled' needs a profile: fit one with bitcal fit, and give it with --profile")
     folder = args.out or Path("runs") / _name(args)
     budgets = args.budgets
     if (args.probes is None and set(args.methods or ()) & {"settled", *RULES}) or args.profile:
