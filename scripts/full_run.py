@@ -61,26 +61,17 @@ def cells(n: int = N, calibration_n: int = CALIBRATION_N) -> list[Cell]:
 def record_cell(cell: Cell, folder: Path, batch: int, budget: int) -> str:
     """Record one cell; how it went, in a line."""
     import torch
-    from transformers.utils import logging
 
+    from bitcal_tts.commands.options import engine_for
     from bitcal_tts.engines.base import Decoding
-    from bitcal_tts.engines.checkpoint import load_checkpoint
-    from bitcal_tts.engines.transformers import TransformersEngine
     from bitcal_tts.tasks import load_task
-    from bitcal_tts.tiny import models
     from bitcal_tts.traces.record import record
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    checkpoint = load_checkpoint(
-        models.resolve(cell.model),
-        bits=cell.bits,
-        name=cell.model,
-        template_options={"enable_thinking": cell.style == "thinking"},
-    )
+    thinking = {"enable_thinking": cell.style == "thinking"}
+    engine = engine_for(cell.model, cell.bits, template_options=thinking, device=None, compute_dtype=None)
     began = time.perf_counter()
     store = record(
-        TransformersEngine(checkpoint),
+        engine,
         load_task(split=cell.split),
         folder,
         n=cell.n,
@@ -90,7 +81,7 @@ def record_cell(cell: Cell, folder: Path, batch: int, budget: int) -> str:
         batch_size=batch,
         probes=cell.probes,
     )
-    del checkpoint
+    del engine
     gc.collect()  # the engine's hook and its model hold each other
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -27,10 +27,10 @@ from bitcal_tts.evaluation.evidence import reliability_diagram
 from bitcal_tts.evaluation.figures import draw_all
 from bitcal_tts.evaluation.metrics import summarise
 from bitcal_tts.evaluation.signal_card import confidence_reliability
-from bitcal_tts.evaluation.tables import name_of, paper_tables
+from bitcal_tts.evaluation.tables import name_of, paper_tables, test_cells
 from bitcal_tts.files import write_json, write_text
 from bitcal_tts.tiny import models
-from bitcal_tts.traces.replay import Outcome, outcomes
+from bitcal_tts.traces.replay import Outcome, answer_options, outcomes
 from bitcal_tts.traces.store import TraceStore
 
 BUDGETS = (128, 256, 512)
@@ -41,14 +41,13 @@ Row = dict[str, Any]
 def replay_cell(store: TraceStore) -> tuple[list[Row], list[Row], list[Outcome]]:
     """Every method at every budget on one recording."""
     identity, task, traces = store.identity, task_of_store(store.identity), store.read()
-    opening, close = identity.get("thinking") or (None, None)
     took = describe(store)
     rows, found = [], []
     for budget in BUDGETS:
         for name in METHODS:
             options: Row = {"min_tokens": models.MIN_TOKENS}
             if name == "complete":
-                options = {"answers": identity["answers"], "opening": opening, "close": close}
+                options = answer_options(identity)
             done = outcomes(traces, build_method(name, bits=identity["bits"], budget=budget, **options), task)
             found += done
             rows.append({
@@ -112,10 +111,7 @@ def ablation_table(told: dict[str, Any]) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in told["rows"]:
-        test = tests.get((row["method"], "bitcal_tts"))
-        shown = ("", "", "")
-        if test is not None:
-            shown = (f"{100 * test['difference']:+.1f}", f"{test['p_corrected']:.2g}", test["verdict"])
+        shown = test_cells(tests.get((row["method"], "bitcal_tts")))
         lines.append(
             f"| {row['method']} | {100 * row['accuracy']:.1f} | {row['avg_tokens']:.0f} "
             f"| {100 * row['lost_correct_rate']:.1f} | {row['reasons'].get('confident', 0)} | {' | '.join(shown)} |"

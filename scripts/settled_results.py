@@ -26,40 +26,32 @@ from bitcal_tts.calibration.fit import KINDS, Recording, fit, settled_parameters
 from bitcal_tts.calibration.risk import P_VALUES, certify, grid
 from bitcal_tts.calibration.store import save_profile
 from bitcal_tts.commands.compare import compare_store
-from bitcal_tts.commands.replay import task_of_store
+from bitcal_tts.commands.fit import read_recording
 from bitcal_tts.evaluation.comparison import compare, corrected
 from bitcal_tts.evaluation.drawing import draw_to
 from bitcal_tts.evaluation.evidence import frontier_figure, why_bits_figure
 from bitcal_tts.evaluation.metrics import summarise
 from bitcal_tts.evaluation.statistics import savings, wilson
+from bitcal_tts.evaluation.tables import test_cells
 from bitcal_tts.files import write_json, write_text
 from bitcal_tts.halting.features import MARKERS, NAMES
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.settled import Settled
 from bitcal_tts.traces.record import environment
-from bitcal_tts.traces.replay import Outcome, outcomes
-from bitcal_tts.traces.store import TraceStore
+from bitcal_tts.traces.replay import Outcome, answer_options, outcomes
 
 BITS = (16, 4, 3, 2)
 RISKS = (0.01, 0.005)
 Row = dict[str, Any]
 
 
-def read(folder: Path) -> Recording:
-    """A recording with its task."""
-    store = TraceStore.open(folder)
-    return Recording(store.identity, store.read(), task_of_store(store.identity))
-
-
 def evaluate(recording: Recording, profile: Profile, risk: float) -> tuple[list[Row], list[Outcome]]:
     """Rows of fixed, complete and settled on one held-out recording."""
     identity, budget = recording.identity, recording.identity["budget"]
-    opening, close = identity.get("thinking") or (None, None)
     settings = settled_parameters(identity, profile, budget, threshold=profile.threshold(recording.bits))
-    answers: Row = {"answers": identity["answers"], "opening": opening, "close": close}
     methods: list[Any] = [
         build_method("fixed", bits=identity["bits"], budget=budget),
-        build_method("complete", bits=identity["bits"], budget=budget, **answers),
+        build_method("complete", bits=identity["bits"], budget=budget, **answer_options(identity)),
     ]
     if identity.get("probes") is not None:
         methods.append(Settled(settings))
@@ -261,10 +253,7 @@ def ablation_table(told: Row) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in told["rows"]:
-        test = tests.get(row["variant"])
-        shown = ("", "", "")
-        if test is not None:
-            shown = (f"{100 * test['difference']:+.1f}", f"{test['p_corrected']:.2g}", test["verdict"])
+        shown = test_cells(tests.get(row["variant"]))
         lines.append(
             f"| {row['variant']} | {row['tokens']:.0f} | {row['share_of_full']:.3f} | {100 * row['lost']:.2f} "
             f"| {100 * row['accuracy']:.1f} | {' | '.join(shown)} |"
@@ -317,10 +306,12 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore", UnreachableStopWarning)
     args.out.mkdir(parents=True, exist_ok=True)
-    calibration = [read(args.traces / f"tiny-15m-{bits}bit-thinking-t0.6-calibration") for bits in BITS]
-    held_out = {bits: read(args.traces / f"tiny-15m-{bits}bit-thinking-t0.6") for bits in BITS}
+    calibration = [read_recording(args.traces / f"tiny-15m-{bits}bit-thinking-t0.6-calibration") for bits in BITS]
+    held_out = {bits: read_recording(args.traces / f"tiny-15m-{bits}bit-thinking-t0.6") for bits in BITS}
     parts: dict[str, Callable[[], None]] = {
-        "goals": lambda: goals(calibration, held_out, read(args.traces / "tiny-15m-4bit-instruct-t0"), args.out),
+        "goals": lambda: goals(
+            calibration, held_out, read_recording(args.traces / "tiny-15m-4bit-instruct-t0"), args.out
+        ),
         "simulate": lambda: simulate(calibration, held_out, args.out, args.draws),
         "why_bits": lambda: why_bits(calibration, held_out, args.out),
         "ablate": lambda: ablate(calibration, held_out, args.out),

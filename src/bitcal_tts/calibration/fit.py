@@ -14,17 +14,16 @@ from numpy.typing import NDArray
 from bitcal_tts.calibration.looks import BLANK, Looks, looks_of
 from bitcal_tts.calibration.risk import certify, check_levels, grid
 from bitcal_tts.halting.features import NAMES
-from bitcal_tts.halting.profile import Profile, ProfileError
+from bitcal_tts.halting.profile import IDENTITY, Profile, ProfileError
 from bitcal_tts.halting.settled import SettledParameters
 from bitcal_tts.tasks.base import Task
-from bitcal_tts.traces.replay import end_of
+from bitcal_tts.traces.replay import answer_options
 from bitcal_tts.traces.schema import Trace
 
 KINDS = ("logistic", "boosted")
 LABELS = ("gold", "final")
 MIN_ITEMS = 40
 _REFERENCES = 500
-_SHARED = ("engine", "compute_dtype", "model", "model_sha256", "task", "style", "answers", "thinking")
 
 
 @dataclass
@@ -52,16 +51,8 @@ class Recording:
 
 def settled_parameters(identity: Mapping[str, Any], profile: Profile, budget: int, **options: Any) -> SettledParameters:
     """How `settled` is set up for a recording."""
-    opening, close = identity.get("thinking") or (None, None)
     return SettledParameters(
-        name="settled",
-        bits=identity["bits"],
-        budget=budget,
-        answers=identity["answers"],
-        opening=opening,
-        close=close,
-        profile=profile,
-        **options,
+        name="settled", bits=identity["bits"], budget=budget, profile=profile, **answer_options(identity), **options
     )
 
 
@@ -113,9 +104,9 @@ def fit(
         looks = str(known.identity.get("looks", looks))
         label = str(known.identity.get("label", label))
     halves = _split_all(recordings, share, seed, known)
-    if label == "gold" and not any(_some_right(recording, budget) for recording in recordings):
-        raise ValueError("no full run is right, so that nothing could be lost: check the answers, or use label 'final'")
     walked = [recording.looks(budget, looks, tick) for recording in recordings]
+    if label == "gold" and not any(found.full_right.any() for found in walked):
+        raise ValueError("no full run is right, so that nothing could be lost: check the answers, or use label 'final'")
     seen = [found.of(chosen) for found, (chosen, _) in zip(walked, halves, strict=True)]
     profile = known or _fit_scorer(recordings, halves, seen, kind, label, features, looks, budget)
     thresholds, evidence, reference = dict(profile.thresholds), dict(profile.evidence), dict(profile.reference)
@@ -171,7 +162,7 @@ def _fit_scorer(
     kept = [name for name, spread in zip(kept, np.ptp(columns, axis=0), strict=True) if spread > 0]
     columns = vectors[:, [NAMES.index(name) for name in kept]]
     model = _logistic(columns, right) if kind == "logistic" else _boosted(columns, right)
-    shared = {key: recordings[0].identity.get(key) for key in _SHARED}
+    shared = {key: recordings[0].identity.get(key) for key in IDENTITY}
     identity = {
         **shared,
         "temperature": sorted({r.identity["decoding"]["temperature"] for r in recordings}),
@@ -274,11 +265,6 @@ def _split_all(
     return halves
 
 
-def _some_right(recording: Recording, budget: int) -> bool:
-    task = recording.task
-    return any(task.correct(task.answers.value(t.text_at(end_of(t, budget).tokens)), t.item) for t in recording.traces)
-
-
 def _mark(trace: Trace) -> str:
     """A short name for a question."""
     return hashlib.sha256(trace.item.question.encode()).hexdigest()[:10]
@@ -287,7 +273,7 @@ def _mark(trace: Trace) -> str:
 def _same_model(recordings: Sequence[Recording]) -> None:
     first = recordings[0].identity
     for recording in recordings[1:]:
-        for key in _SHARED:
+        for key in IDENTITY:
             if recording.identity.get(key) != first.get(key):
                 other = recording.identity.get(key)
                 raise ProfileError(f"recordings to be pooled must agree in {key}: {first.get(key)!r} and {other!r}")

@@ -166,7 +166,7 @@ def looks_of(
     fulls: list[tuple[int, bool]] = []
     for i, trace in enumerate(traces):
         full = end_of(trace, parameters.budget)
-        final = task.answers.value(trace.text_at(full.tokens))
+        _, final = ending(trace, full, task)
         fulls.append((full.tokens, task.correct(final, trace.item)))
         last = (*fulls[-1], True, False)
         recorder = _Recorder(parameters)

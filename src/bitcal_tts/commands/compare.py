@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,15 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
         warnings.simplefilter("ignore", UnreachableStopWarning)
         methods = options.methods_of(args, identity, [budget], traces)
     points: dict[str, list[Point]] = {}
-    overridden = {text.partition("=")[0].strip().replace("-", "_") for text in args.overrides}
-    with options.progress("comparing", _passes(methods) * len(traces), quiet=args.json) as advance:
-        for method in methods:
-            chunk = identity["chunk_size"]
-            points[method.parameters.name] = [
+    overridden = dict(map(options.parse_override, args.overrides)).keys()
+    variants = {m.parameters.name: _variants(m, traces, identity, overridden) for m in methods}
+    passes = sum(map(len, variants.values()))
+    chunk = identity["chunk_size"]
+    with options.progress("comparing", passes * len(traces), quiet=args.json) as advance:
+        for name, settings in variants.items():
+            points[name] = [
                 point
-                for variant in _variants(method, traces, identity, overridden)
+                for variant in settings
                 for point in frontier(traces, variant, task, recorded_chunk_size=chunk, tick=lambda: advance(1))
             ]
     rows = rows_of(points, identity)
@@ -94,11 +97,7 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _passes(methods: list[Any]) -> int:
-    return sum(3 if method.parameters.name in _PROBING else 1 for method in methods)
-
-
-def _variants(method: Any, traces: Any, identity: dict[str, Any], overridden: set[str]) -> list[Any]:
+def _variants(method: Any, traces: Any, identity: dict[str, Any], overridden: Collection[str]) -> list[Any]:
     """Settings of a rule besides its threshold: what it would choose for these traces, unless told.
 
     Probing rules may look every 16, 32 or 64 tokens, DEER as often as there are boundaries; CUSUM's usual level is the

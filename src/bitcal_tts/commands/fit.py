@@ -58,12 +58,15 @@ def _features(text: str) -> list[str]:
     return names
 
 
+def read_recording(folder: Path) -> Recording:
+    """A finished trace folder, with its task."""
+    store = open_complete(folder)
+    return Recording(store.identity, store.read(), task_of_store(store.identity))
+
+
 def run(args: argparse.Namespace) -> None:
     """Fit, write the profile, and say what it promises."""
-    recordings = []
-    for folder in args.traces:
-        store = open_complete(folder)
-        recordings.append(Recording(store.identity, store.read(), task_of_store(store.identity)))
+    recordings = list(map(read_recording, args.traces))
     known = load_profile(args.profile) if args.profile else None
     if known is not None:
         usual = {"kind": "logistic", "label": "gold", "looks": "statements", "features": list(NAMES), "share": 0.5}

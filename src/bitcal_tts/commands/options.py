@@ -20,6 +20,7 @@ from bitcal_tts.halting.rules import RULES
 from bitcal_tts.tasks import Task, load_task
 from bitcal_tts.tasks.registry import TASKS
 from bitcal_tts.tiny import models
+from bitcal_tts.traces.replay import answer_options
 from bitcal_tts.traces.schema import Trace
 
 DEFAULT_MIN_TOKENS = 128
@@ -199,7 +200,7 @@ def methods_of(
     args: argparse.Namespace, identity: dict[str, Any], budgets: Sequence[int], traces: Sequence[Trace]
 ) -> list[Any]:
     """A method for every name and budget."""
-    overrides = dict(map(_override, args.overrides))
+    overrides = dict(map(parse_override, args.overrides))
     fixed = {"bits", "budget"} & overrides.keys()
     if fixed:
         raise ValueError(f"{fixed.pop()} cannot be set: bits come with the traces, budgets with --budgets")
@@ -223,13 +224,10 @@ def methods_of(
 
 
 def _defaults(args: argparse.Namespace, identity: dict[str, Any], traces: Sequence[Trace]) -> dict[str, Any]:
-    opening, close = identity.get("thinking") or (None, None)
     return {
         "chunk_size": identity["chunk_size"] if args.chunk_size is None else args.chunk_size,
         "min_tokens": floor_of(args.min_tokens, identity, traces),
-        "answers": identity["answers"],
-        "opening": opening,
-        "close": close,
+        **answer_options(identity),
     }
 
 
@@ -273,7 +271,8 @@ def _solution_length(trace: Trace) -> int:
     return int((trace.offsets <= at).sum())
 
 
-def _override(text: str) -> tuple[str, Any]:
+def parse_override(text: str) -> tuple[str, Any]:
+    """NAME=VALUE of --set."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--set takes NAME=VALUE, got {text!r}")

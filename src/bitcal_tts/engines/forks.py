@@ -14,7 +14,7 @@ import torch
 
 from bitcal_tts.engines.batch import Model, token_signals
 from bitcal_tts.engines.rows import RowCache
-from bitcal_tts.engines.text import TokenTexts
+from bitcal_tts.engines.text import TokenTexts, landing_ids
 from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Probe
 from bitcal_tts.halting.landing import Landing
@@ -129,11 +129,7 @@ def _probe_group(model: Model, forks: Sequence[Fork], answers: AnswerFormat) -> 
 
 
 def _row(model: Model, place: Place, answers: AnswerFormat) -> Written:
-    def encode(text: str) -> list[int]:
-        ids: list[int] = model.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
-        return ids
-
-    closing, cue = encode(place.landing.closing), encode(place.landing.cue)
+    closing, cue = landing_ids(model.tokenizer, place.landing)
     limit = (answers.reserve if place.limit is None else place.limit) - len(closing) - len(cue)
     row = Written(place.landing, closing + cue, len(closing), limit, place.entropy, TokenTexts(model.tokenizer))
     row.over = limit < 1

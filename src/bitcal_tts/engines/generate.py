@@ -9,7 +9,7 @@ import torch
 
 from bitcal_tts.engines import checkpoint
 from bitcal_tts.engines.batch import token_signals, unit_rows
-from bitcal_tts.engines.text import TokenTexts
+from bitcal_tts.engines.text import TokenTexts, landing_ids
 from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Decision, Method, Step
 
@@ -220,13 +220,10 @@ class BitCal:
         if decision.landing is None:
             return None
         p = row.controller.parameters
-        forced = [t for text in decision.landing if text for t in self._encode(text)]
+        closing, cue = landing_ids(self.tokenizer, decision.landing)
+        forced = closing + cue
         limit = min(p.format.reserve, p.budget - row.result.tokens)
         return _Landing(forced, limit, decision.landing.cue, p.format) if limit > len(forced) else None
-
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
 
     def _land(self, scores: Tensor) -> Tensor:
         """Leave landing rows one choice: what is forced on them, then what they find likeliest."""

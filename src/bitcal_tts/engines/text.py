@@ -6,6 +6,14 @@ from typing import Any
 
 from tokenizers.decoders import DecodeStream
 
+from bitcal_tts.halting.landing import Landing
+
+
+def landing_ids(tokenizer: Any, landing: Landing) -> tuple[list[int], list[int]]:
+    """Token ids of the closing and of the cue, each by itself, so that the end of the closing is a token's end."""
+    closing, cue = (tokenizer(text, add_special_tokens=False)["input_ids"] if text else [] for text in landing)
+    return closing, cue
+
 
 class TokenTexts:
     """The text each token adds, so that the texts of a trace joined are the trace's text.

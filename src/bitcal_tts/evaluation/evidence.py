@@ -33,10 +33,10 @@ def reliability_diagram(recorded: Sequence[Row]) -> Any:
             if row[key] is None:
                 continue
             bins = [b for b in row[key]["bins"] if b["n"] >= 20]
-            x, y = [b["mean_score"] for b in bins], [100 * b["share_right"] for b in bins]
+            x, y = [b["mean_score"] for b in bins], [b["share_right"] for b in bins]
             area = row[key]["auroc"]
             label = f"{row['bits']:g} bits" + ("" if area is None else f", AUROC {area:.2f}")
-            axes.plot(x, [v / 100 for v in y], label=label, **line(i))
+            axes.plot(x, y, label=label, **line(i))
         axes.set(title=title, xlabel="confidence", xlim=(0, 1), ylim=(-0.02, 1.02))
         axes.legend(frameon=False, fontsize=7, loc="lower right")
     panels[0].set_ylabel("share right")

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bitcal_tts.engines.base import Score
 from bitcal_tts.evaluation.reliability import reliability
+from bitcal_tts.evaluation.statistics import bootstrap_ratios
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.sweep import Sweep
 
 SIGNALS = ("entropies", "logprobs", "margins", "hidden_similarities")
-_DRAWS = 2000
 
 
 def confidence_reliability(
@@ -63,26 +62,16 @@ def shifts(reference: Sequence[Score], scores: Sequence[Score]) -> dict[str, Any
         counts = np.array([len(b) for _, b in pairs])
         if values.size == 0:
             continue
-        low, high = _interval(sums, counts)
+        low, high = np.nanpercentile(bootstrap_ratios(sums, counts), [2.5, 97.5])
         told[name] = {
             "mean": float(values.mean()),
             "p05": float(np.percentile(values, 5)),
             "median": float(np.median(values)),
             "p95": float(np.percentile(values, 95)),
             "shift": float(sums.sum() / counts.sum()),
-            "shift_low": low,
-            "shift_high": high,
+            "shift_low": float(low),
+            "shift_high": float(high),
         }
     agrees = np.concatenate([s.agrees for s in scores])
     told["greedy_agreement"] = float(agrees.mean())
     return told
-
-
-def _interval(sums: NDArray[np.float64], counts: NDArray[np.int64]) -> tuple[float, float]:
-    rng = np.random.default_rng(0)
-    n = len(sums)
-    weights = rng.multinomial(n, np.full(n, 1 / n), size=_DRAWS)
-    total = weights @ counts
-    drawn = (weights @ sums)[total > 0] / total[total > 0]
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return float(low), float(high)

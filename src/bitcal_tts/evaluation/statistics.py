@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 _NORMAL = NormalDist()
 
@@ -96,13 +96,20 @@ def savings(
         raise ValueError(f"tokens and full_tokens must be equally long, got {used.shape} and {full.shape}")
     if full.sum() <= 0:
         return Interval(0.0, 0.0, 0.0)
-    rng = np.random.default_rng(seed)
-    weights = rng.multinomial(used.size, np.full(used.size, 1 / used.size), size=draws).astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        drawn = 1 - (weights @ used) / (weights @ full)
+    drawn = 1 - bootstrap_ratios(used, full, draws=draws, seed=seed)
     tail = 100 * (1 - confidence) / 2
     low, high = np.nanpercentile(drawn, [tail, 100 - tail])
     return Interval(float(1 - used.sum() / full.sum()), float(low), float(high))
+
+
+def bootstrap_ratios(top: ArrayLike, bottom: ArrayLike, *, draws: int = 2000, seed: int = 0) -> NDArray[np.float64]:
+    """Ratios of two sums over items drawn with replacement, both numbers of an item together; NaN for 0 / 0."""
+    above, below = np.asarray(top, dtype=np.float64), np.asarray(bottom, dtype=np.float64)
+    rng = np.random.default_rng(seed)
+    weights = rng.multinomial(above.size, np.full(above.size, 1 / above.size), size=draws).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        ratios: NDArray[np.float64] = (weights @ above) / (weights @ below)
+    return ratios
 
 
 def minimum_detectable_effect(

@@ -83,6 +83,13 @@ def _swept(rows: Sequence[Row], last: Callable[[Row], str]) -> list[Sequence[str
     return body
 
 
+def test_cells(test: Row | None) -> tuple[str, str, str]:
+    """Points, corrected p-value and verdict of a paired test; empty where there is none."""
+    if test is None:
+        return ("", "", "")
+    return (f"{100 * test['difference']:+.1f}", f"{test['p_corrected']:.2g}", test["verdict"])
+
+
 def _markdown(head: Sequence[str], body: Sequence[Sequence[str] | None]) -> str:
     """A table; None is a rule between blocks, which Markdown draws as an empty row."""
     kept = list(body)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from bitcal_tts.halting.answers import FORMATS, AnswerFormat
 from bitcal_tts.halting.controller import Decision, Step
 from bitcal_tts.halting.landing import ThinkingTracker
+from bitcal_tts.halting.parameters import number, whole
 from bitcal_tts.halting.policy import Action, Reason
 
 _KEPT = 4000  # characters in which an answer must be found
@@ -37,11 +37,8 @@ class GateParameters:
 
     def __post_init__(self) -> None:
         for name in ("budget", "chunk_size"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if isinstance(self.bits, bool) or not isinstance(self.bits, (int, float)) or not 1 <= self.bits < math.inf:
-            raise ValueError(f"bits must be a finite number of at least 1, got {self.bits!r}")
+            whole(name, getattr(self, name), least=1)
+        number("bits", self.bits, least=1.0)
         if self.answers not in FORMATS:
             raise ValueError(f"answers must be one of {', '.join(FORMATS)}, got {self.answers!r}")
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from bitcal_tts.halting.complete import AnswerTracker, GateParameters
 from bitcal_tts.halting.controller import Decision, Probe, Step
 from bitcal_tts.halting.landing import Landing, landing
+from bitcal_tts.halting.parameters import whole
 from bitcal_tts.halting.policy import Action, Reason
 
 G = TypeVar("G", bound="Gate")
@@ -37,16 +38,15 @@ class LandingParameters(GateParameters):
             object.__setattr__(self, "reserve", self.format.reserve)
         for field in fields(self):
             _check(field.name, getattr(self, field.name), str(field.type))
-        if self.every < 1:
-            raise ValueError(f"every must be a whole number of at least 1, got {self.every!r}")
+        whole("every", self.every, least=1)
 
 
 def _check(name: str, value: Any, kind: str) -> None:
     """Refuse what a field cannot hold."""
     if kind == "float" and (isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value)):
         raise ValueError(f"{name} must be a number, got {value!r}")
-    if kind.startswith("int") and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise ValueError(f"{name} must be a whole number of at least 0, got {value!r}")
+    if kind.startswith("int"):
+        whole(name, value, least=0)
     if kind == "bool" and not isinstance(value, bool):
         raise ValueError(f"{name} must be true or false, got {value!r}")
 

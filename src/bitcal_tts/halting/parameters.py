@@ -54,17 +54,17 @@ class Parameters:
 
     def __post_init__(self) -> None:
         for name in ("budget", "chunk_size"):
-            _whole(name, getattr(self, name), least=1)
+            whole(name, getattr(self, name), least=1)
         for name in ("min_tokens", "min_remaining"):
-            _whole(name, getattr(self, name), least=0)
+            whole(name, getattr(self, name), least=0)
         for name in ("bits", "effective_bits"):
-            _number(name, getattr(self, name), least=1.0)
+            number(name, getattr(self, name), least=1.0)
         for name in ("entropy_max", "gamma"):
-            value = _number(name, getattr(self, name), least=0.0)
+            value = number(name, getattr(self, name), least=0.0)
             if value == 0.0:
                 raise ValueError(f"{name} must be above 0, got {value}")
         for name in ("stop_entropy", "stop_confidence", "escalate_entropy"):
-            _number(name, getattr(self, name), least=0.0)
+            number(name, getattr(self, name), least=0.0)
         for name in ("halts", "scale", "tail", "hidden"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
@@ -139,14 +139,16 @@ class Parameters:
         )
 
 
-def _number(name: str, value: Any, *, least: float) -> float:
+def number(name: str, value: Any, *, least: float) -> float:
+    """A finite number of at least `least`, or an error that names it."""
     real = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not real or not math.isfinite(value) or value < least:
         raise ValueError(f"{name} must be a finite number of at least {least:g}, got {value!r}")
     return float(value)
 
 
-def _whole(name: str, value: object, *, least: int) -> None:
+def whole(name: str, value: object, *, least: int) -> None:
+    """Refuse all but whole numbers of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
@@ -157,9 +159,9 @@ def _three_weights(weights: Any) -> tuple[float, float, float]:
     except (TypeError, ValueError):
         raise ValueError(f"weights must be three numbers (entropy, trace, hidden), got {weights!r}") from None
     three = (
-        _number("weights", first, least=0.0),
-        _number("weights", second, least=0.0),
-        _number("weights", third, least=0.0),
+        number("weights", first, least=0.0),
+        number("weights", second, least=0.0),
+        number("weights", third, least=0.0),
     )
     if sum(three) == 0:
         raise ValueError(f"weights must not all be zero, got {weights!r}")

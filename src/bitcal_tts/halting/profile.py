@@ -15,7 +15,7 @@ from bitcal_tts.halting.features import NAMES
 
 VERSION = 1
 _FIELDS = ("version", "kind", "features", "model", "thresholds", "identity", "evidence", "reference")
-_IDENTITY = ("engine", "compute_dtype", "model", "model_sha256", "task", "style", "answers", "thinking")
+IDENTITY = ("engine", "compute_dtype", "model", "model_sha256", "task", "style", "answers", "thinking")
 
 
 class ProfileError(ValueError):
@@ -75,7 +75,7 @@ class Profile:
 
     def check(self, identity: Mapping[str, Any], budget: int | None = None) -> None:
         """Refuse another engine, dtype, model, task, temperature, precision or budget than it was fitted on."""
-        for key in _IDENTITY:
+        for key in IDENTITY:
             if key in identity and identity[key] != self.identity.get(key):
                 raise ProfileError(
                     f"this profile was fitted for {key} {self.identity.get(key)!r}, this is {identity[key]!r}: "

@@ -16,7 +16,7 @@ from bitcal_tts.halting.gate import Gate, LandingParameters
 from bitcal_tts.halting.loops import LoopGuard
 from bitcal_tts.halting.policy import Action, Reason
 from bitcal_tts.halting.profile import Profile
-from bitcal_tts.halting.statements import StatementDetector
+from bitcal_tts.halting.statements import detector_for
 
 S = TypeVar("S", bound="Settled")
 
@@ -61,7 +61,7 @@ class Settled(Gate):
     def __init__(self, parameters: SettledParameters, monitor: DriftMonitor | None = None) -> None:
         super().__init__(parameters)
         self.monitor = monitor
-        detector = _detector(parameters.format.stated)
+        detector = detector_for(parameters.format.stated)
         self._features = Features(detector, bits=parameters.bits, budget=parameters.budget)
         self._stated_at = 0
         self._guard = LoopGuard() if parameters.guard else None
@@ -119,16 +119,6 @@ class Settled(Gate):
                 DriftWarning,
                 stacklevel=2,
             )
-
-
-_DETECTORS: dict[str | None, StatementDetector] = {}
-
-
-def _detector(stated: str | None) -> StatementDetector:
-    """A detector's expressions are compiled once."""
-    if stated not in _DETECTORS:
-        _DETECTORS[stated] = StatementDetector(stated)
-    return _DETECTORS[stated]
 
 
 def build(**kwargs: Any) -> Settled:

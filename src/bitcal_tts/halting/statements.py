@@ -8,6 +8,7 @@ token are bounded by the length of a line.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import NamedTuple
 
 MAX_LINE = 400
@@ -145,6 +146,12 @@ class StatementDetector:
         if following[0] == " " and len(following) == 1:
             return False  # an operator may follow
         return not _OPERATOR.match(following)
+
+
+@cache
+def detector_for(stated: str | None) -> StatementDetector:
+    """The detector of an answer format; its expressions are compiled once, `fresh` copies share them."""
+    return StatementDetector(stated)
 
 
 def _total(head: str) -> bool:

@@ -60,7 +60,7 @@ class GateSweep:
         for i, trace in enumerate(traces):
             full = end_of(trace, p.budget)
             self.full_tokens[i] = full.tokens
-            self.full_correct[i] = task.correct(task.answers.value(trace.text_at(full.tokens)), trace.item)
+            self.full_correct[i] = task.correct(ending(trace, full, task)[1], trace.item)
             self._observe(trace, informed(never.fresh(), trace, task, p.budget), task, p)
             if tick:
                 tick()
@@ -106,7 +106,3 @@ class GateSweep:
     def all_scores(self) -> NDArray[np.float64]:
         """Every score that a threshold could be put at, in rising order."""
         return np.unique(np.concatenate([*self._scores, np.zeros(0)]))
-
-    def lost(self, cut: Cut) -> NDArray[np.bool_]:
-        """Halted and wrong where the full trace is right."""
-        return cut.halted & ~cut.correct & self.full_correct

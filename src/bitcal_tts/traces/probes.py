@@ -16,7 +16,7 @@ from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.complete import AnswerTracker
 from bitcal_tts.halting.controller import Probe
 from bitcal_tts.halting.landing import Landing, landing
-from bitcal_tts.halting.statements import StatementDetector
+from bitcal_tts.halting.statements import detector_for
 
 PROBE_SCHEMA = pa.schema(
     [
@@ -44,7 +44,7 @@ def places(
     """
     opening, close = thinking or (None, None)
     tracker = AnswerTracker(answers, opening, close)
-    detector = StatementDetector(answers.stated)
+    detector = detector_for(answers.stated).fresh()
     for tokens, text in enumerate(texts, 1):
         tracker.feed(text)
         stated = detector.feed(text) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,7 +163,7 @@ def outcomes(
         correct = task.correct(answer, trace.item)
         full_correct = correct
         if halt.decision is not None:
-            full_correct = task.correct(task.answers.value(trace.text_at(full.tokens)), trace.item)
+            full_correct = task.correct(ending(trace, full, task)[1], trace.item)
         found.append(
             Outcome(
                 item=trace.item.id,
@@ -184,6 +185,12 @@ def outcomes(
     return found
 
 
+def answer_options(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """What a recording says of its answers and its thinking, as parameters of the methods that read them."""
+    opening, close = identity.get("thinking") or (None, None)
+    return {"answers": identity["answers"], "opening": opening, "close": close}
+
+
 def informed(method: Method, trace: Trace, task: Task, budget: int) -> Method:
     """Tell an oracle what it may know of a trace; other methods know nothing."""
     if isinstance(method, Oracle):
@@ -192,7 +199,7 @@ def informed(method: Method, trace: Trace, task: Task, budget: int) -> Method:
         if method.wants == "right":
             good = {at for at, answer in answers.items() if task.correct(answer, trace.item)}
         else:
-            final = task.answers.value(trace.text_at(end_of(trace, budget).tokens))
+            _, final = ending(trace, end_of(trace, budget), task)
             good = _unchanging(answers, final, task)
         method.told(lambda tokens: tokens in good)
     return method

@@ -13,6 +13,7 @@ from typing import Any
 
 from bitcal_tts.halting.controller import Decision, Step
 from bitcal_tts.halting.gate import LandingParameters, Rule
+from bitcal_tts.halting.parameters import whole
 from bitcal_tts.halting.policy import Action
 
 
@@ -24,8 +25,7 @@ class DeepConfParameters(LandingParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.window < 1:
-            raise ValueError(f"window must be a whole number of at least 1, got {self.window!r}")
+        whole("window", self.window, least=1)
 
 
 class DeepConf(Rule):
