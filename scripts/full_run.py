@@ -36,24 +36,29 @@ class Cell:
     split: str = "test"
     n: int = N
     probes: int | None = None
+    seed: int = 0
 
     @property
     def name(self) -> str:
         """Its folder."""
         split = "" if self.split == "test" else f"-{self.split}"
-        return f"{self.model}-{self.bits}bit-{self.style}-t{self.temperature:g}{split}"
+        seed = f"-seed{self.seed}" if self.seed else ""
+        return f"{self.model}-{self.bits}bit-{self.style}-t{self.temperature:g}{split}{seed}"
 
 
 def cells(n: int = N, calibration_n: int = CALIBRATION_N) -> list[Cell]:
-    """All recordings: the held-out grid, and calibration problems for the thinking style of the largest model.
+    """All recordings: the held-out grid, and of the largest model calibration problems and a fresh held-out draw.
 
-    Thinking traces of the largest model are probed every 16 tokens and at stated answers.
+    Thinking traces of the largest model are probed every 16 tokens and at stated answers. The fresh draw was recorded
+    after every choice was made; it is as long as the calibration.
     """
     grid = [
         Cell(model, bits, style, t, n=n, probes=16 if (model, style) == ("tiny-15m", "thinking") else None)
         for model, bits, style, t in itertools.product(MODELS, BITS, STYLES, TEMPERATURES)
     ]
     more = [Cell("tiny-15m", bits, "thinking", 0.6, "calibration", calibration_n, probes=16) for bits in BITS]
+    more += [Cell("tiny-15m", bits, "thinking", 0.6, n=calibration_n, probes=16, seed=1) for bits in BITS]
+    more += [Cell("tiny-15m", bits, "instruct", 0.0, n=calibration_n, seed=1) for bits in BITS]
     more.append(Cell("tiny-15m", 4, "thinking", 1.0, n=n, probes=16))  # hotter than calibrated: a shift to notice
     return sorted(more + grid, key=lambda cell: cell.bits != 8)  # int8 is the slowest: it starts first
 
@@ -76,7 +81,8 @@ def record_cell(cell: Cell, folder: Path, batch: int, budget: int) -> str:
         folder,
         n=cell.n,
         budget=budget,
-        decoding=Decoding(cell.temperature),
+        seed=cell.seed,
+        decoding=Decoding(cell.temperature, cell.seed),
         style=cell.style,
         batch_size=batch,
         probes=cell.probes,
@@ -95,7 +101,9 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, required=True, help="the folder of trace folders")
     parser.add_argument("--jobs", type=int, default=1, help="cells recorded at once: more than one needs a GPU")
     parser.add_argument("--n", type=int, default=N, help="held-out problems a cell (%(default)s)")
-    parser.add_argument("--calibration-n", type=int, default=CALIBRATION_N, help="calibration problems (%(default)s)")
+    parser.add_argument(
+        "--calibration-n", type=int, default=CALIBRATION_N, help="calibration and fresh problems (%(default)s)"
+    )
     parser.add_argument("--batch", type=int, default=N, help="rows decoded together (%(default)s)")
     parser.add_argument("--budget", type=int, default=512)
     parser.add_argument("--only", default="", help="only cells whose name holds this")

@@ -142,7 +142,7 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore", UnreachableStopWarning)
     folders = sorted(p.parent for p in args.traces.glob("*/manifest.json"))
-    stores = [store for store in map(TraceStore.open, folders) if store.identity["split"] == "test"]
+    stores = [s for s in map(TraceStore.open, folders) if s.identity["split"] == "test" and s.identity["seed"] == 0]
     stores.sort(key=lambda s: (s.identity["style"], s.identity["decoding"]["temperature"], -s.identity["parameters"],
                                -s.identity["bits"]))  # fmt: skip
     rows: list[Row] = []

@@ -2,20 +2,24 @@
 
     python scripts/settled_results.py --traces runs/full --out results/settled
 
-Fits one profile a risk on the calibration recordings of tiny-15m (thinking, T=0.6), pooled over precisions, with a
-threshold certified for each; replays it on the held-out recordings; then compares every rule on the same traces.
-Written: goals.json and .md, profile-KIND-RISK.json, simulation.json, why_bits.json with its figure, ablation.json and
+Fits profiles of both kinds at each risk on the calibration recordings of tiny-15m (thinking, T=0.6), pooled over
+precisions, with a threshold certified for each, and adds one more precision by its threshold alone; replays them on two
+draws of held-out problems, the one that was looked at while `settled` was built and a fresh one; then compares every
+rule on the fresh one.
+Written: profile-KIND-RISK.json, goals.json and .md, simulation.json, why_bits.json with its figure, ablation.json and
 .md, compare-BITS.json with a figure each.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import time
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,7 @@ import numpy as np
 from bitcal_tts import UnreachableStopWarning, build_method
 from bitcal_tts.calibration.fit import KINDS, Recording, fit, settled_parameters
 from bitcal_tts.calibration.risk import P_VALUES, certify, grid
-from bitcal_tts.calibration.store import save_profile
+from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.commands.compare import compare_store
 from bitcal_tts.commands.fit import read_recording
 from bitcal_tts.evaluation.comparison import compare, corrected
@@ -35,34 +39,34 @@ from bitcal_tts.evaluation.statistics import savings, wilson
 from bitcal_tts.evaluation.tables import test_cells
 from bitcal_tts.files import write_json, write_text
 from bitcal_tts.halting.features import MARKERS, NAMES
-from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.settled import Settled
 from bitcal_tts.traces.record import environment
 from bitcal_tts.traces.replay import Outcome, answer_options, outcomes
 
-BITS = (16, 4, 3, 2)
+BITS = (16, 8, 4, 3, 2)
+ADDED = 8  # recorded after the scorers were fitted
 RISKS = (0.01, 0.005)
+DRAWS = {1: "Fresh: drawn after every choice was made", 0: "Looked at while it was built"}
 Row = dict[str, Any]
 
 
-def evaluate(recording: Recording, profile: Profile, risk: float) -> tuple[list[Row], list[Outcome]]:
-    """Rows of fixed, complete and settled on one held-out recording."""
-    identity, budget = recording.identity, recording.identity["budget"]
-    settings = settled_parameters(identity, profile, budget, threshold=profile.threshold(recording.bits))
-    methods: list[Any] = [
-        build_method("fixed", bits=identity["bits"], budget=budget),
-        build_method("complete", bits=identity["bits"], budget=budget, **answer_options(identity)),
-    ]
-    if identity.get("probes") is not None:
-        methods.append(Settled(settings))
+def evaluate(recording: Recording, methods: list[Any], **told: Any) -> tuple[list[Row], list[Outcome]]:
+    """A row a method on one held-out recording, with what is told of them."""
     rows, found = [], []
     for method in methods:
         done = outcomes(recording.traces, method, recording.task)
         found += done
-        row = {**summarise(done, dict(identity)), "risk": risk if done[0].method == "settled" else None}
         lost = wilson(sum(o.lost for o in done), len(done))
-        rows.append({**row, "lost_low": lost.low, "lost_high": lost.high})
+        row = {**summarise(done, dict(recording.identity)), "seed": recording.identity["seed"]}
+        rows.append({**row, "lost_low": lost.low, "lost_high": lost.high, **told})
     return rows, found
+
+
+def plain(recording: Recording) -> list[Any]:
+    """The methods that need no fitting."""
+    identity = recording.identity
+    shared = {"bits": identity["bits"], "budget": identity["budget"]}
+    return [build_method("fixed", **shared), build_method("complete", **shared, **answer_options(identity))]
 
 
 def table(rows: list[Row]) -> str:
@@ -71,12 +75,7 @@ def table(rows: list[Row]) -> str:
         "| bits | method | risk | accuracy % [95 %] | tokens | of full | lost % [95 %] | N |",
         "|---:|---|---:|---:|---:|---:|---:|---:|",
     ]
-    seen = set()
     for row in rows:
-        key = (row["bits"], row["style"], row["method"], row["risk"], row["kind"])
-        if key in seen:
-            continue
-        seen.add(key)
         risk = "" if row["risk"] is None else f"{100 * row['risk']:g} %"
         lines.append(
             f"| {row['bits']:g} | {row['method']} ({row['kind'] or row['style']}) | {risk} "
@@ -88,31 +87,76 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def goals(calibration: list[Recording], held_out: dict[int, Recording], instruct: Recording, out: Path) -> None:
-    """Profiles of both kinds at both risks, and what they reach."""
-    rows: list[Row] = []
-    tests: list[Row] = []
-    seconds = {}
+def tests_table(tests: list[Row]) -> str:
+    """As Markdown."""
+    lines = ["| bits | method | risk | against fixed, points | p (Holm) | verdict |", "|---:|---|---:|---:|---:|---|"]
+    for test in tests:
+        risk = "" if test["risk"] is None else f"{100 * test['risk']:g} %"
+        name = f"{test['method']} ({test['kind'] or test['style']})"
+        lines.append(f"| {test['bits']:g} | {name} | {risk} | {' | '.join(test_cells(test))} |")
+    return "\n".join(lines)
+
+
+def fit_profiles(calibration: list[Recording], out: Path) -> None:
+    """Profiles of both kinds at both risks."""
+    pooled = [r for r in calibration if r.bits != ADDED]
+    added = [r for r in calibration if r.bits == ADDED]
     for kind in KINDS:
         for risk in RISKS:
             began = time.perf_counter()
-            profile = fit(calibration, risk=risk, confidence=0.9, kind=kind)
-            seconds[f"{kind} {risk:g}"] = round(time.perf_counter() - began, 1)
-            save_profile(out / f"profile-{kind}-{risk:g}.json", profile)
-            for bits, recording in held_out.items():
-                more, found = evaluate(recording, profile, risk)
-                rows += [{**row, "kind": kind if row["risk"] else None} for row in more]
-                told = {"bits": bits, "risk": risk, "kind": kind}
-                tests += [{**told, **test} for test in compare(found, against=["fixed"]) if test["method"] == "settled"]
-            print(f"{kind}, risk {risk:g}: {seconds[f'{kind} {risk:g}']} s", flush=True)
-    more, found = evaluate(instruct, profile, RISKS[-1])
-    rows += [{**row, "kind": None} for row in more]
-    tests += [{"bits": 4, "style": "instruct", **test} for test in compare(found, against=["fixed"])]
+            profile = fit(pooled, risk=risk, confidence=0.9, kind=kind)
+            save_profile(profile_path(out, kind, risk), fit(added, risk=risk, confidence=0.9, known=profile))
+            print(f"{kind}, risk {risk:g}: {time.perf_counter() - began:.1f} s", flush=True)
+
+
+def profile_path(out: Path, kind: str, risk: float) -> Path:
+    """Where a profile is kept."""
+    return out / f"profile-{kind}-{risk:g}.json"
+
+
+def goals(traces: Path, out: Path) -> None:
+    """What the profiles that are there reach on both draws of held-out problems."""
+    rows: list[Row] = []
+    tests: list[Row] = []
+    for seed in DRAWS:
+        for style in ("thinking", "instruct"):
+            for bits in BITS:
+                recording = held_out_recording(traces, bits, seed, style)
+                more, found = evaluate(recording, plain(recording), risk=None, kind=None)
+                rows += more
+                own = [{"risk": None, "kind": None, **test} for test in compare(found, against=["fixed"])]
+                for kind, risk in itertools.product(KINDS, RISKS) if style == "thinking" else ():
+                    profile = load_profile(profile_path(out, kind, risk))
+                    settings = settled_parameters(
+                        recording.identity, profile, recording.identity["budget"], threshold=profile.threshold(bits)
+                    )
+                    more, gated = evaluate(recording, [Settled(settings)], risk=risk, kind=kind)
+                    rows += more
+                    fixed = [o for o in found if o.method == "fixed"]
+                    own += [{"risk": risk, "kind": kind, **t} for t in compare(fixed + gated, against=["fixed"])]
+                tests += [{**test, "seed": seed, "bits": bits, "style": style} for test in own]
+                print(f"{style}, seed {seed}, {bits} bits", flush=True)
+    tests = [test for seed in DRAWS for test in corrected([t for t in tests if t["seed"] == seed])]
     write_json(out / "goals.json", {
-        "schema": 1, "rows": rows, "comparisons": corrected(tests), "fit_seconds_after_walking": seconds,
-        "environment": environment(),
+        "schema": 1, "rows": rows, "comparisons": tests, "environment": environment(),
     })  # fmt: skip
-    write_text(out / "goals.md", table(rows) + "\n")
+    parts = [
+        f"# {title} (seed {seed})\n\n{table([r for r in rows if r['seed'] == seed])}\n\n"
+        f"{tests_table([t for t in tests if t['seed'] == seed])}\n"
+        for seed, title in DRAWS.items()
+    ]
+    write_text(out / "goals.md", "\n".join(parts))
+
+
+def held_out_recording(traces: Path, bits: int, seed: int, style: str = "thinking") -> Recording:
+    """A draw of held-out problems at a precision."""
+    return read_recording(held_out_folder(traces, bits, seed, style))
+
+
+def held_out_folder(traces: Path, bits: int, seed: int, style: str = "thinking") -> Path:
+    """Where it lies."""
+    temperature = "0.6" if style == "thinking" else "0"
+    return traces / f"tiny-15m-{bits}bit-{style}-t{temperature}{f'-seed{seed}' if seed else ''}"
 
 
 def simulate(calibration: list[Recording], held_out: dict[int, Recording], out: Path, draws: int) -> None:
@@ -163,7 +207,7 @@ def why_bits(calibration: list[Recording], held_out: dict[int, Recording], out: 
     by_bits = {int(r.bits): r for r in calibration}
     options: Row = {"risk": 0.01, "confidence": 0.9}
     full = fit([by_bits[16]], **options)
-    pooled = fit(calibration, **options)
+    pooled = load_profile(profile_path(out, "logistic", 0.01))
     told = []
     for bits, recording in held_out.items():
         looks = recording.looks(512, "statements")
@@ -265,7 +309,7 @@ def field(traces: Path, out: Path) -> None:
     """Every rule on the same traces, at each precision."""
     for bits in BITS:
         told = compare_store(argparse.Namespace(
-            traces=traces / f"tiny-15m-{bits}bit-thinking-t0.6", profile=str(out / "profile-logistic-0.01.json"),
+            traces=held_out_folder(traces, bits, 1), profile=str(profile_path(out, "logistic", 0.01)),
             methods=None, budget=None, target=0.01, json=True, force=False, overrides=[], chunk_size=None,
             min_tokens=None,
         ))  # fmt: skip
@@ -301,20 +345,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--parts", default="goals,simulate,why_bits,ablate,field", help="comma-separated (all)")
+    parser.add_argument("--parts", default="fit,goals,simulate,why_bits,ablate,field", help="comma-separated (all)")
     parser.add_argument("--draws", type=int, default=1000, help="of the simulation (%(default)s)")
     args = parser.parse_args()
     warnings.simplefilter("ignore", UnreachableStopWarning)
     args.out.mkdir(parents=True, exist_ok=True)
-    calibration = [read_recording(args.traces / f"tiny-15m-{bits}bit-thinking-t0.6-calibration") for bits in BITS]
-    held_out = {bits: read_recording(args.traces / f"tiny-15m-{bits}bit-thinking-t0.6") for bits in BITS}
+
+    @cache
+    def calibration() -> list[Recording]:
+        return [read_recording(args.traces / f"tiny-15m-{bits}bit-thinking-t0.6-calibration") for bits in BITS]
+
+    @cache
+    def fresh() -> dict[int, Recording]:
+        return {bits: held_out_recording(args.traces, bits, 1) for bits in BITS}
+
     parts: dict[str, Callable[[], None]] = {
-        "goals": lambda: goals(
-            calibration, held_out, read_recording(args.traces / "tiny-15m-4bit-instruct-t0"), args.out
-        ),
-        "simulate": lambda: simulate(calibration, held_out, args.out, args.draws),
-        "why_bits": lambda: why_bits(calibration, held_out, args.out),
-        "ablate": lambda: ablate(calibration, held_out, args.out),
+        "fit": lambda: fit_profiles(calibration(), args.out),
+        "goals": lambda: goals(args.traces, args.out),
+        "simulate": lambda: simulate(calibration(), fresh(), args.out, args.draws),
+        "why_bits": lambda: why_bits(calibration(), fresh(), args.out),
+        "ablate": lambda: ablate(calibration(), fresh(), args.out),
         "field": lambda: field(args.traces, args.out),
         "field_table": lambda: field_table(args.out),
     }
