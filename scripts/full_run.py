@@ -67,7 +67,7 @@ def record_cell(cell: Cell, folder: Path, batch: int, budget: int) -> str:
     """Record one cell; how it went, in a line."""
     import torch
 
-    from bitcal_tts.commands.options import engine_for
+    from bitcal_tts.commands.build import engine_for
     from bitcal_tts.engines.base import Decoding
     from bitcal_tts.tasks import load_task
     from bitcal_tts.traces.record import record

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts import UnreachableStopWarning, build_method
-from bitcal_tts.commands.options import floor_of
+from bitcal_tts.commands.build import floor_of
 from bitcal_tts.commands.record import describe
 from bitcal_tts.commands.replay import task_of_store, write_outcomes
 from bitcal_tts.evaluation.comparison import compare, corrected

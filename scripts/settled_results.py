@@ -29,6 +29,7 @@ from bitcal_tts import UnreachableStopWarning, build_method
 from bitcal_tts.calibration.fit import KINDS, Recording, fit, settled_parameters
 from bitcal_tts.calibration.risk import P_VALUES, certify, grid
 from bitcal_tts.calibration.store import load_profile, save_profile
+from bitcal_tts.commands.build import floor_of
 from bitcal_tts.commands.compare import compare_store
 from bitcal_tts.commands.fit import read_recording
 from bitcal_tts.evaluation.comparison import compare, corrected
@@ -63,10 +64,14 @@ def evaluate(recording: Recording, methods: list[Any], **told: Any) -> tuple[lis
 
 
 def plain(recording: Recording) -> list[Any]:
-    """The methods that need no fitting."""
+    """The methods that need no fitting; the paper's own where it was made for, in texts without thinking."""
     identity = recording.identity
     shared = {"bits": identity["bits"], "budget": identity["budget"]}
-    return [build_method("fixed", **shared), build_method("complete", **shared, **answer_options(identity))]
+    found: list[Any] = [build_method("fixed", **shared), build_method("complete", **shared, **answer_options(identity))]
+    if identity["style"] == "instruct":
+        floor = floor_of(None, dict(identity), recording.traces)
+        found.append(build_method("bitcal_tts", **shared, chunk_size=identity["chunk_size"], min_tokens=floor))
+    return found
 
 
 def table(rows: list[Row]) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.commands import options
+from bitcal_tts.commands import build, options
+from bitcal_tts.commands.progress import progress
 from bitcal_tts.commands.replay import open_complete, task_of_store, title_of
 from bitcal_tts.commands.table import print_table
 from bitcal_tts.evaluation.comparison import compare
@@ -74,13 +75,13 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
         args.methods = [*(name for name in METHODS if name != "settled"), *settled, *probing]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreachableStopWarning)
-        methods = options.methods_of(args, identity, [budget], traces)
+        methods = build.methods_of(args, identity, [budget], traces)
     points: dict[str, list[Point]] = {}
     overridden = dict(map(options.parse_override, args.overrides)).keys()
     variants = {m.parameters.name: _variants(m, traces, identity, overridden) for m in methods}
     passes = sum(map(len, variants.values()))
     chunk = identity["chunk_size"]
-    with options.progress("comparing", passes * len(traces), quiet=args.json) as advance:
+    with progress("comparing", passes * len(traces), quiet=args.json) as advance:
         for name, settings in variants.items():
             points[name] = [
                 point

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.commands import options
+from bitcal_tts.commands import build, options
 from bitcal_tts.commands.replay import task_of_store
 from bitcal_tts.halting.controller import Controller, Decision, Method
 from bitcal_tts.tasks import Task
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     traces = store.read()
     trace = find(traces, args.item, args.traces)
     budget = (args.budgets or [store.identity["budget"]])[0]
-    methods = options.methods_of(args, store.identity, [budget], traces)
+    methods = build.methods_of(args, store.identity, [budget], traces)
     found = explain(trace, methods, task_of_store(store.identity), store.identity["chunk_size"])
     if args.json:
         print(json.dumps({"schema": 1, **found}))

@@ -12,6 +12,7 @@ from bitcal_tts.calibration.fit import KINDS, LABELS, Recording, fit
 from bitcal_tts.calibration.risk import P_VALUES
 from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.commands import options
+from bitcal_tts.commands.progress import progress
 from bitcal_tts.commands.replay import open_complete, task_of_store
 from bitcal_tts.commands.table import print_table
 from bitcal_tts.halting.features import NAMES
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
         if changed:
             raise ValueError(f"{', '.join(changed)} cannot be changed with --profile: its scorer is kept as it is")
     steps = sum(len(r.traces) for r in recordings)
-    with options.progress("fitting", steps, quiet=args.json) as advance:
+    with progress("fitting", steps, quiet=args.json) as advance:
         profile = fit(
             recordings,
             risk=args.risk,

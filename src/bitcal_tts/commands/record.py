@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.commands import options
+from bitcal_tts.commands import build, options
+from bitcal_tts.commands.progress import progress
 
 EXAMPLE = """example:
   bitcal record --model tiny-4m --bits 4 --n 500 --out traces/tiny-4m-nf4
@@ -47,14 +48,14 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
     from bitcal_tts.engines.base import Decoding
     from bitcal_tts.traces.record import record
 
-    args.style = options.style_of(args)
-    task = options.task_of(args)
+    args.style = build.style_of(args)
+    task = build.task_of(args)
     decoding = Decoding(args.temperature, args.seed)
     if budget < 1:
         raise ValueError(f"budget must be at least 1, got {budget}")
     task.items(args.n, args.seed)  # bad options fail before a model is loaded
-    engine = options.engine_of(args)
-    with options.progress(f"recording {args.model} at {args.bits:g} bits", args.n, quiet=args.json) as advance:
+    engine = build.engine_of(args)
+    with progress(f"recording {args.model} at {args.bits:g} bits", args.n, quiet=args.json) as advance:
         return record(
             engine,
             task,

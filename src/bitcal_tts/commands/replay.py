@@ -9,7 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.commands import options
+from bitcal_tts.commands import build, options
+from bitcal_tts.commands.progress import progress
 from bitcal_tts.commands.record import describe
 from bitcal_tts.commands.table import print_comparisons, print_rows
 from bitcal_tts.evaluation.comparison import compare
@@ -56,10 +57,10 @@ def replay_store(args: argparse.Namespace, store: TraceStore, budgets: Sequence[
     identity = store.identity
     task = task_of_store(identity)
     traces = store.read()
-    methods = options.methods_of(args, identity, budgets, traces)
+    methods = build.methods_of(args, identity, budgets, traces)
     found: list[Outcome] = []
     rows = []
-    with options.progress("replaying", len(methods) * len(traces), quiet=args.json) as advance:
+    with progress("replaying", len(methods) * len(traces), quiet=args.json) as advance:
         for method in methods:
             done = outcomes(traces, method, task, recorded_chunk_size=identity["chunk_size"], tick=lambda: advance(1))
             found += done

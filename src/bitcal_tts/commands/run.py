@@ -7,7 +7,7 @@ import importlib.util
 import json
 from pathlib import Path
 
-from bitcal_tts.commands import options
+from bitcal_tts.commands import build, options
 from bitcal_tts.commands.record import record_traces
 from bitcal_tts.commands.replay import replay_store, show
 from bitcal_tts.commands.report import write_report
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """The whole experiment."""
-    args.style = options.style_of(args)
+    args.style = build.style_of(args)
     for name in args.methods or ():  # a bad name or a missing profile should not cost a recording
         parameters_of(name)
     if "settled" in (args.methods or ()) and not args.profile:

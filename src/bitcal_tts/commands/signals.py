@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.commands import options
+from bitcal_tts.commands import build, options
+from bitcal_tts.commands.progress import progress
 from bitcal_tts.commands.replay import open_complete, task_of_store
 from bitcal_tts.commands.table import print_table
 from bitcal_tts.evaluation.signal_card import SIGNALS, confidence_reliability, rescored, shifts
@@ -83,7 +84,7 @@ def _reliability(args: argparse.Namespace, identity: dict[str, Any], traces: Seq
         bits=identity["bits"],
         budget=identity["budget"],
         chunk_size=identity["chunk_size"],
-        min_tokens=options.floor_of(args.min_tokens, identity, traces),
+        min_tokens=build.floor_of(args.min_tokens, identity, traces),
     )
 
 
@@ -97,7 +98,7 @@ def _card(args: argparse.Namespace, store: Any) -> list[dict[str, Any]]:
     reference: list[Score] = []
     card = []
     for bits in args.rescore:
-        engine = options.engine_for(
+        engine = build.engine_for(
             identity["model"],
             bits,
             template_options=identity["template_options"],
@@ -107,7 +108,7 @@ def _card(args: argparse.Namespace, store: Any) -> list[dict[str, Any]]:
         if engine.checkpoint.sha256 != identity["model_sha256"]:
             raise ValueError(f"{identity['model']} here is not the model of {store.folder}: its files differ")
         scores = []
-        with options.progress(f"scoring at {bits:g} bits", len(texts), quiet=args.json) as advance:
+        with progress(f"scoring at {bits:g} bits", len(texts), quiet=args.json) as advance:
             for score in engine.score(texts, chunk_size=identity["chunk_size"], batch_size=args.batch):
                 scores.append(score)
                 advance(1, len(score.entropies))
