@@ -27,23 +27,20 @@ class Point:
     """A method at one threshold, None where it has none; `every` is how often it looks, where that was varied."""
 
     threshold: float | None
-    outcomes: Sequence[Outcome]
+    cost: float
+    """Mean tokens, probes included."""
+    lost: float
+    """Share of items halted and wrong where the full trace is right."""
+    accuracy: float
+    """Share of right answers."""
+    find: Callable[[], Sequence[Outcome]]
+    """The outcomes: thousands of points have millions, and only those of the chosen are wanted."""
     every: int | None = None
 
     @property
-    def lost(self) -> float:
-        """Share of items halted and wrong where the full trace is right."""
-        return sum(o.lost for o in self.outcomes) / len(self.outcomes)
-
-    @property
-    def cost(self) -> float:
-        """Mean tokens, probes included."""
-        return sum(o.tokens + o.probe_tokens for o in self.outcomes) / len(self.outcomes)
-
-    @property
-    def accuracy(self) -> float:
-        """Share of right answers."""
-        return sum(o.correct for o in self.outcomes) / len(self.outcomes)
+    def outcomes(self) -> Sequence[Outcome]:
+        """One an item."""
+        return self.find()
 
 
 def frontier(
@@ -59,7 +56,10 @@ def frontier(
         return _gate_points(traces, method, task, tick)
     if isinstance(method, Controller) and method.parameters.halts:
         return _paper_points(traces, method, task, recorded_chunk_size)
-    return [Point(None, outcomes(traces, method, task, recorded_chunk_size=recorded_chunk_size, tick=tick))]
+    found = outcomes(traces, method, task, recorded_chunk_size=recorded_chunk_size, tick=tick)
+    n = len(found)
+    cost = sum(o.tokens + o.probe_tokens for o in found) / n
+    return [Point(None, cost, sum(o.lost for o in found) / n, sum(o.correct for o in found) / n, lambda: found)]
 
 
 def _gate_points(traces: Sequence[Trace], gate: Gate, task: Task, tick: Callable[[], None] | None) -> list[Point]:
@@ -69,7 +69,21 @@ def _gate_points(traces: Sequence[Trace], gate: Gate, task: Task, tick: Callable
     own = gate.thresholds() if isinstance(gate, Rule) else [gate.parameters.threshold]
     thresholds = sorted({*map(float, chosen), *own})
     p, tokens, right = gate.parameters, sweep.full_tokens, sweep.full_correct
-    return [Point(t, _outcomes(traces, tokens, right, sweep.at(t), p), p.every) for t in thresholds]
+    return [_point(t, traces, tokens, right, sweep.at(t), p, p.every) for t in thresholds]
+
+
+def _point(
+    threshold: float, traces: Sequence[Trace], full_tokens: Any, full_correct: Any, cut: Cut, p: Any, every: int | None
+) -> Point:
+    lost = cut.halted & ~cut.correct & full_correct
+    return Point(
+        threshold,
+        float(cut.cost.mean()),
+        float(lost.mean()),
+        float(cut.correct.mean()),
+        lambda: _outcomes(traces, full_tokens, full_correct, cut, p),
+        every,
+    )
 
 
 def _outcomes(traces: Sequence[Trace], full_tokens: Any, full_correct: Any, cut: Cut, p: Any) -> list[Outcome]:
@@ -99,7 +113,7 @@ def _paper_points(traces: Sequence[Trace], method: Controller, task: Task, chunk
     points = []
     for t, result in zip(thresholds, sweep.run(settings), strict=True):
         cut = Cut(result.tokens, np.zeros_like(result.tokens), result.correct, result.halted)
-        points.append(Point(t, _outcomes(traces, full.tokens, full.correct, cut, p)))
+        points.append(_point(t, traces, full.tokens, full.correct, cut, p, None))
     return points
 
 
