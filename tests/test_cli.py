@@ -104,6 +104,20 @@ def test_the_papers_config_names_only_known_options() -> None:
     assert (paper["task"], paper["bits"], paper["model"]) == ("gsm8k", 4, "Qwen/Qwen2.5-7B-Instruct")
 
 
+def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [{"question": question, "answer": 1} for question in ("short?", "long " * 2000, "shorter?")]
+    Path("mine.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    usual = ["record", "--model", "tiny-1m", "--bits", "32", "--task", "jsonl", "--data", "mine.jsonl", "--n", "3",
+             "--budget", "16", "--out", "t", "--json"]  # fmt: skip
+    assert main(usual) == 2
+    assert "1 of 3 prompts do not fit into the model, the first of item 'mine-00001'" in capsys.readouterr().err
+    assert not Path("t").exists()
+    assert main([*usual, "--skip-long"]) == 0
+    assert json.loads(capsys.readouterr().out)["items"] == 2
+    manifest = json.loads(Path("t/manifest.json").read_text())
+    assert (manifest["identity"]["n"], manifest["identity"]["skipped_long"]) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -114,7 +128,7 @@ def test_the_papers_config_names_only_known_options() -> None:
         (["run", "--budgets", ""], "budgets must be whole numbers"),
         (["run", "--methods", ","], "at least one method is needed"),
         (["run", "--model", "tiny-1m", "--device", "foo"], "device must be cpu or cuda, got 'foo'"),
-        (["run", "--model", "tiny-1m", "--budgets", "99999", "--n", "1"], "the model has 2048"),
+        (["run", "--model", "tiny-1m", "--budgets", "99999", "--n", "1"], "the model has 2048; take a smaller budget"),
         (["run", "--n", "0"], "n must be at least 1, got 0"),
         (["run", "--model", "tiny-1m", "--bits", "7"], "bits must be one of"),
         (["run", "--task", "gsm9k"], "unknown task 'gsm9k'"),

@@ -45,7 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _main(argv)
     except KeyboardInterrupt:
-        print("\ninterrupted; what was recorded is kept: run the same command to go on", file=sys.stderr)
+        recording = {"record", "run"} & set(sys.argv[1:2] if argv is None else argv[:1])
+        kept = "; what was recorded is kept: run the same command to go on" if recording else ""
+        print(f"\ninterrupted{kept}", file=sys.stderr)
         return 130
 
 

@@ -121,9 +121,48 @@ def test_a_new_precision_needs_only_a_threshold(recording: Recording, profile: P
 def test_nothing_certifies_then_nothing_stops(recording: Recording) -> None:
     strict = fit([recording], risk=0.001, confidence=0.99)
     assert math.isinf(strict.threshold(32))
-    assert strict.evidence["32"]["more_items_needed"] > 1000
-    method = Settled(settled_parameters(recording.identity, strict, 320, threshold=strict.threshold(32), reserve=0))
-    assert {o.reason for o in outcomes(recording.traces, method, recording.task)} <= {"eos", "budget", "loop"}
+    told = strict.evidence["32"]
+    assert told["more_items_needed"] > 2000  # recorded items: half of them certify
+    assert (told["tokens"], told["accuracy"]) == (told["full_tokens"], told["full_accuracy"])
+    settled = build_method("settled", bits=32, budget=320, profile=strict)
+    fixed = build_method("fixed", bits=32, budget=320)
+    ends = [[(o.tokens, o.answer) for o in outcomes(recording.traces, m, recording.task)] for m in (settled, fixed)]
+    assert ends[0] == ends[1]
+
+
+def test_a_loop_is_landed(recording: Recording, profile: Profile) -> None:
+    """What repeats itself exactly is made to answer, at a place that was probed."""
+    trace = recording.traces[0]
+    text = ["So", " the", " sum", " of", " 3", " and", " 4", "\n"] * 20
+    n = len(text)
+    filled = {
+        name: np.full(n, value, dtype=np.float32)
+        for name, value in (("entropies", 0.1), ("logprobs", -0.1), ("margins", 3.0), ("top_logprobs", -9.0))
+    }
+    assert trace.probes is not None
+    looping = replace(
+        trace, token_texts=text, token_ids=[1] * n, finish="eos", hidden_similarities=np.zeros(9, dtype=np.float32),
+        probes={at: next(iter(trace.probes.values())) for at in range(16, n, 16)}, **filled,
+    )  # fmt: skip
+    method = build_method("settled", bits=32, budget=320, profile=profile, threshold=2.0, opening=None)
+    (outcome,) = outcomes([looping], method, recording.task)
+    assert outcome.reason == "loop" and outcome.tokens < n and outcome.answer is not None
+
+
+def test_a_known_profile_keeps_its_budget_and_temperature(recording: Recording, profile: Profile) -> None:
+    with pytest.raises(ProfileError, match="fitted for budget 320, this is 64"):
+        fit([recording], risk=0.3, confidence=0.8, known=profile, budget=64)
+    cold = Recording(
+        {**recording.identity, "bits": 4, "decoding": {"temperature": 0.0}}, recording.traces, recording.task
+    )
+    with pytest.raises(ProfileError, match="must agree in temperature: 0.6 and 0.0"):
+        fit([recording, cold], risk=0.3, confidence=0.8)
+    with pytest.raises(ProfileError, match="fitted for temperature 0.6, this is 0.0"):
+        fit([cold], risk=0.3, confidence=0.8, known=profile)
+    with pytest.raises(ValueError, match="features coarseness never change"):
+        fit([recording], risk=0.3, confidence=0.8, features=["coarseness"])
+    with pytest.raises(ValueError, match="seed must be at least 0"):
+        fit([recording], risk=0.3, confidence=0.8, seed=-1)
 
 
 def test_a_profile_survives_its_file(profile: Profile, recording: Recording, tmp_path: Path) -> None:
@@ -139,11 +178,11 @@ def test_a_profile_survives_its_file(profile: Profile, recording: Recording, tmp
     ("change", "message"),
     [
         ({"bits": 2}, "no threshold for 2 bits, only for 32"),
-        ({"model_sha256": "0"}, "was fitted for model_sha256"),
-        ({"engine": "vllm"}, "was fitted for engine 'transformers', this is 'vllm'"),
+        ({"model_sha256": "0"}, "fitted for model_sha256"),
+        ({"engine": "vllm", "style": "x"}, "fitted for engine 'transformers', this is 'vllm'; fitted for style"),
         ({"compute_dtype": "float16"}, "compute_dtype"),
         ({"task": "gsm8k"}, "task"),
-        ({"decoding": {"temperature": 1.0}}, "fitted at temperature 0.6, this is 1"),
+        ({"decoding": {"temperature": 1.0}}, "fitted for temperature 0.6, this is 1.0"),
         ({"thinking": None}, "thinking"),
     ],
 )
@@ -151,7 +190,7 @@ def test_a_profile_for_something_else_is_refused(
     profile: Profile, recording: Recording, change: dict[str, Any], message: str
 ) -> None:
     profile.check(recording.identity, 320)
-    with pytest.raises(ProfileError, match="for a budget of 320, this is 64"):
+    with pytest.raises(ProfileError, match="for budget 320, this is 64"):
         profile.check(recording.identity, 64)
     with pytest.raises(ProfileError, match=message):
         profile.check({**recording.identity, **change})
@@ -168,6 +207,16 @@ def test_a_profile_for_something_else_is_refused(
         (lambda d: d["model"].update(weights=[1.0]), "is damaged"),
         (lambda d: d["model"].update(intercept=float("nan")), "scores are not numbers"),
         (lambda d: d.update(thresholds={"x": 1}), "is damaged"),
+        (lambda d: d["thresholds"].update({"32": -3.0}), "threshold at 32 bits is -3.0, not 0 to 1"),
+        (lambda d: d["thresholds"].update({"32": float("nan")}), "threshold at 32 bits is nan"),
+        (lambda d: d["thresholds"].update({"32.0": 0.5}), "two thresholds for one precision"),
+        (lambda d: d.update(features=5), "features must be a list"),
+        (lambda d: d["features"].append(d["features"][0]), "each once"),
+        (lambda d: d.update(identity=[]), "identity must be an object"),
+        (lambda d: d.update(evidence={}), "no evidence for 32 bits"),
+        (lambda d: d.update(version=True), "has version True"),
+        (lambda d: d["reference"].update({"32": [float("nan")]}), "reference scores are not numbers"),
+        (lambda d: d["identity"].update(fitted_questions=5), "fitted_questions must be a list"),
     ],
 )
 def test_a_damaged_profile_is_named(profile: Profile, tmp_path: Path, change: Any, message: str) -> None:
@@ -183,6 +232,9 @@ def test_files_that_are_no_profiles(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="cannot read the profile"):
         load_profile(tmp_path / "nowhere.json")
     (tmp_path / "x.json").write_text("{")
+    with pytest.raises(ProfileError, match="not JSON"):
+        load_profile(tmp_path / "x.json")
+    (tmp_path / "x.json").write_text("[" * 100_000)
     with pytest.raises(ProfileError, match="not JSON"):
         load_profile(tmp_path / "x.json")
     (tmp_path / "x.json").write_text("[]")
@@ -208,6 +260,14 @@ def test_too_few_items_and_one_class_are_named(recording: Recording) -> None:
         fit([recording, other], risk=0.1, confidence=0.9)
     with pytest.raises(ProfileError, match="each precision may come once"):
         fit([recording, recording], risk=0.1, confidence=0.9)
+
+
+def test_trees_that_lead_nowhere_are_refused(recording: Recording) -> None:
+    data = json.loads(json.dumps(fit([recording], risk=0.3, confidence=0.8, kind="boosted").to_dict()))
+    for depth in (10**9, -1):
+        data["model"]["depth"] = depth
+        with pytest.raises(ProfileError, match="depth must be 1 to"):
+            Profile.from_dict(data)
 
 
 def test_settled_needs_a_profile_and_log_probabilities(profile: Profile) -> None:
@@ -245,6 +305,49 @@ def test_live_lands_as_replay_says(recording: Recording, profile: Profile, think
             assert live.landing_tokens > 0 and "</think>\n\n####" in live.text
 
 
+def test_a_profile_is_checked_where_it_serves(profile: Profile, engine: Any, thinking_engine: Any) -> None:
+    """By the engine and inside generate; markers and answer format come with the profile."""
+    from bitcal_tts.engines.base import Decoding, Request
+    from bitcal_tts.engines.generate import BitCal
+    from bitcal_tts.halting.settled import ProfileWarning
+
+    model, tokenizer = thinking_engine.checkpoint.model, thinking_engine.tokenizer
+    method = build_method("settled", bits=32, budget=320, profile=profile)
+    assert (method.parameters.opening, method.parameters.close) == ("<think>", "</think>")
+    BitCal(method, tokenizer, model=model)
+    with pytest.raises(ValueError, match="checked against the model"):
+        BitCal(method, tokenizer)
+    elsewhere = replace(profile, identity={**profile.identity, "model_sha256": "0"})
+    stranger = build_method("settled", bits=32, budget=320, profile=elsewhere)
+    with pytest.raises(ProfileError, match="fitted for model_sha256 '0'"):
+        BitCal(stranger, tokenizer, model=model)
+    forced = build_method("settled", bits=32, budget=320, profile=elsewhere, force=True)
+    with pytest.warns(ProfileWarning, match="no promise holds"):
+        BitCal(forced, tokenizer, model=model)
+    with pytest.raises(ValueError, match="deer probes the model, which cannot be done inside generate"):
+        BitCal(build_method("deer", bits=32, budget=320), tokenizer, model=model)
+    request = [Request("a", "1+1?", 320, controller=method)]
+    with pytest.raises(ProfileError, match="fitted for thinking"):  # it does not think
+        list(engine.decode(request, Decoding(0.6), batch_size=1, chunk_size=1))
+    with pytest.raises(ProfileError, match="fitted for temperature 0.6, this is 0.0"):
+        list(thinking_engine.decode(request, Decoding(), batch_size=1, chunk_size=1))
+
+
+def test_probes_at_other_places_are_where_it_looks(thinking_engine: Any, tmp_path: Path) -> None:
+    from bitcal_tts.engines.base import Decoding
+    from bitcal_tts.tasks import load_task
+    from bitcal_tts.traces.record import record
+
+    store = record(
+        thinking_engine, load_task(), tmp_path / "t", n=40, budget=192, batch_size=40, style="thinking",
+        decoding=Decoding(0.6), probes=24,
+    )  # fmt: skip
+    assert main(["fit", str(store.folder), "--risk", "0.5", "--confidence", "0.6", "--out", "p.json", "--json"]) == 0
+    assert load_profile(Path("p.json")).identity["every"] == 24
+    assert main(["replay", str(store.folder), "--profile", "p.json", "--out", "o", "--json"]) == 0
+    assert main(["compare", str(store.folder), "--profile", "p.json", "--json"]) == 0
+
+
 def test_a_probing_rule_lives_as_it_replays(recording: Recording, thinking_engine: Any) -> None:
     from bitcal_tts.engines.base import Decoding, Request
     from bitcal_tts.tasks import load_task
@@ -272,11 +375,15 @@ def test_fit_replay_and_compare_from_the_command_line(probed: Any, capsys: pytes
     assert main(["compare", folder, "--profile", "p.json", "--target", "0.05", "--out", "c", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {"deer", "dynasor", "eat", "oracle", "settled", "truncate"} <= {row["method"] for row in told["rows"]}
+    promised = told["rows"][0]
+    assert promised["certified"] and promised["avg_tokens"] == rows[-1]["avg_tokens"]
     for row in told["rows"]:
         assert row["target"] is None or row["lost_correct_rate"] <= row["target"]
     assert Path("c/frontier.png").stat().st_size > 10_000
     assert {t["against"] for t in told["tests"]["accuracy"]} == {"settled"}
     assert main(["compare", folder, "--methods", "fixed,truncate,complete", "--json"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["report", "o"]) == 0  # the traces lie elsewhere
     capsys.readouterr()
     assert main(["compare", folder, "--target", "0.3"]) == 2
     assert "target must be one of" in capsys.readouterr().err
@@ -290,6 +397,37 @@ def test_forcing_a_profile_warns(probed: Any, capsys: pytest.CaptureFixture[str]
     Path("p.json").write_text(json.dumps(data))
     capsys.readouterr()
     assert main(["replay", folder, "--profile", "p.json", "--out", "o", "--json"]) == 2
-    assert "its promise does not hold here" in capsys.readouterr().err
+    assert "promise does not hold here" in capsys.readouterr().err
     assert main(["replay", folder, "--profile", "p.json", "--force", "--out", "o", "--json"]) == 0
     assert "It was forced: no promise holds" in capsys.readouterr().err
+
+
+def test_what_was_certified_may_not_be_changed(probed: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(probed.folder)
+    assert main(["fit", folder, "--risk", "0.3", "--confidence", "0.8", "--out", "p.json", "--json"]) == 0
+    usual = ["replay", folder, "--profile", "p.json", "--methods", "settled,truncate", "--out", "o"]
+    for change in (["--set", "reserve=200"], ["--set", "threshold=100"], ["--chunk-size", "64"]):
+        assert main([*usual, *change]) == 2
+        assert "certified with its own" in capsys.readouterr().err
+    assert main([*usual, "--set", "truncate.threshold=64", "--json"]) == 0
+    told = capsys.readouterr()
+    assert "was fitted on 32 of these 64 items" in told.err
+    settled, truncated = json.loads(told.out)["rows"]
+    assert settled["reasons"]["settled"] > 0
+    assert truncated["reasons"]["exit"] > 0
+    assert main([*usual, "--set", "truncate.threshold=64", "--set", "settled.looks=both", "--force"]) == 0
+    assert "Another was forced" in capsys.readouterr().err
+    for wrong, said in (("deer.threshold=1", "'deer' is none of the methods"), ("settled.mood=1", "unknown parameter")):
+        assert main([*usual, "--set", wrong]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_rule_without_a_threshold_says_so(probed: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(probed.folder)
+    assert main(["replay", folder, "--methods", "truncate", "--out", "o"]) == 2
+    assert (
+        "truncate has no threshold of its own: give one, such as --set truncate.threshold=" in capsys.readouterr().err
+    )
+    assert main(["replay", folder, "--methods", "fixed,oracle", "--out", "o", "--json"]) == 0
+    fixed, oracle = json.loads(capsys.readouterr().out)["rows"]
+    assert oracle["avg_tokens"] < fixed["avg_tokens"] and oracle["accuracy"] >= fixed["accuracy"]

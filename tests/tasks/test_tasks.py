@@ -76,6 +76,10 @@ def test_jsonl(tmp_path: Path) -> None:
     assert load_task("jsonl", data=numbers).answers.name == "gsm8k"
     (tmp_path / "bom.jsonl").write_bytes(b"\xef\xbb\xbf" + b'{"question": "q", "answer": 1}\r\n')
     assert load_task("jsonl", data=str(tmp_path / "bom.jsonl")).items(1, 0)[0].question == "q"
+    (tmp_path / "lines.jsonl").write_text('{"question": "one\u2028two\x85three", "answer": 1}', encoding="utf-8")
+    assert load_task("jsonl", data=str(tmp_path / "lines.jsonl")).items(1, 0)[0].question == "one\u2028two\x85three"
+    with pytest.raises(TaskError, match="a file is one split"):
+        load_task("jsonl", data=data, split="calibration")
 
 
 @pytest.mark.parametrize(
@@ -85,6 +89,10 @@ def test_jsonl(tmp_path: Path) -> None:
         ("[1]", r"mine\.jsonl, line 2: expected a JSON object"),
         ('{"question": "q"}', r"mine\.jsonl, line 2: the object has no 'answer'"),
         ('{"answer": "q"}', r"mine\.jsonl, line 2: the object has no 'question'"),
+        ('{"question": "q", "answer": true}', r"mine\.jsonl, line 2: the object has no 'answer'"),
+        ('{"question": " ", "answer": 1}', r"mine\.jsonl, line 2: 'question' is empty"),
+        ('{"question": "q", "answer": NaN}', r"mine\.jsonl, line 2: 'answer' is empty"),
+        ("[" * 100_000, r"mine\.jsonl, line 2: nested too deeply"),
         ('{"question": "a\\ud800b", "answer": "1"}', r"line 2: holds half a surrogate pair"),
         ('{"question": null, "answer": "1"}', r"line 2: the object has no 'question'"),
     ],
@@ -96,6 +104,9 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
 
 
 def test_bad_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "latin.jsonl").write_bytes(b'{"question": "caf\xe9?", "answer": 1}')
+    with pytest.raises(TaskError, match="latin.jsonl, line 1: not UTF-8"):
+        load_task("jsonl", data=str(tmp_path / "latin.jsonl"))
     with pytest.raises(TaskError, match="cannot read nowhere.jsonl"):
         load_task("jsonl", data="nowhere.jsonl")
     with pytest.raises(TaskError, match="holds no items"):

@@ -50,9 +50,15 @@ class Recording:
 
 
 def settled_parameters(identity: Mapping[str, Any], profile: Profile, budget: int, **options: Any) -> SettledParameters:
-    """How `settled` is set up for a recording."""
+    """How `settled` is set up for a recording: it may stop where the recording was probed."""
     return SettledParameters(
-        name="settled", bits=identity["bits"], budget=budget, profile=profile, **answer_options(identity), **options
+        name="settled",
+        bits=identity["bits"],
+        budget=budget,
+        profile=profile,
+        every=identity.get("probes") or 16,
+        **answer_options(identity),
+        **options,
     )
 
 
@@ -84,7 +90,7 @@ def fit(
         looks: Where the gate looks: `statements`, `boundaries` or `both`.
         share: Of the items, for fitting the scorer; the rest certify.
         p_value: `binomial` or `hoeffding_bentkus`.
-        budget: Hard cap on new tokens; the recorded one by default.
+        budget: Hard cap on new tokens; the recorded one by default, or that of the known profile.
         seed: Chooses which items fit and which certify.
         known: A profile whose scorer is kept: only thresholds are added, from items it was not fitted on.
         tick: Told of each trace.
@@ -96,13 +102,17 @@ def fit(
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     if not 0 < share < 1:
         raise ValueError(f"share must be above 0 and below 1, got {share!r}")
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, got {seed}")
     _same_model(recordings)
-    if budget is None:
-        budget = min(recording.identity["budget"] for recording in recordings)
     if known is not None:
-        known.check({k: v for k, v in recordings[0].identity.items() if k != "bits"})
+        budget = known.identity["budget"] if budget is None else budget
+        for recording in recordings:
+            known.check({k: v for k, v in recording.identity.items() if k != "bits"}, budget)
         looks = str(known.identity.get("looks", looks))
         label = str(known.identity.get("label", label))
+    if budget is None:
+        budget = min(recording.identity["budget"] for recording in recordings)
     halves = _split_all(recordings, share, seed, known)
     walked = [recording.looks(budget, looks, tick) for recording in recordings]
     if label == "gold" and not any(found.full_right.any() for found in walked):
@@ -123,18 +133,20 @@ def fit(
             cost_at=lambda t, r=rest, s=scores: float(r.at(s, t).cost.mean()),  # type: ignore[misc]
         )
         thresholds[recording.bits] = certificate.threshold
-        cut = rest.at(scores, certificate.threshold)
+        certified = math.isfinite(certificate.threshold)
+        cut = rest.at(scores, certificate.threshold) if certified else rest.full()
+        more = certificate.more and math.ceil(certificate.more * len(recording.traces) / len(held))
         evidence[f"{recording.bits:g}"] = {
             "risk": risk,
             "loss": "lost" if label == "gold" else "another answer than the full run's",
             "confidence": confidence,
             "p_value_kind": p_value,
-            "certified": math.isfinite(certificate.threshold),
+            "certified": certified,
             "other_items": len(chosen),
             "certified_items": len(held),
             "losses": certificate.losses,
             "p_value": certificate.p_value,
-            "more_items_needed": certificate.more,
+            "more_items_needed": more,
             "tokens": float(cut.cost.mean()),
             "full_tokens": float(rest.full_tokens.mean()),
             "accuracy": float(cut.correct.mean()),
@@ -160,21 +172,24 @@ def _fit_scorer(
     columns = vectors[:, [NAMES.index(name) for name in kept]]
     # A feature that never changes says nothing, and would be divided by its spread.
     kept = [name for name, spread in zip(kept, np.ptp(columns, axis=0), strict=True) if spread > 0]
+    if not kept:
+        raise ValueError(f"the features {', '.join(features)} never change in these traces: there is nothing to fit on")
     columns = vectors[:, [NAMES.index(name) for name in kept]]
     model = _logistic(columns, right) if kind == "logistic" else _boosted(columns, right)
     shared = {key: recordings[0].identity.get(key) for key in IDENTITY}
     identity = {
         **shared,
-        "temperature": sorted({r.identity["decoding"]["temperature"] for r in recordings}),
+        "temperature": recordings[0].identity["decoding"]["temperature"],
         "splits": sorted({str(r.identity.get("split")) for r in recordings}),
         "budget": budget,
+        "every": recordings[0].identity.get("probes") or 16,
         "label": label,
         "looks": looks,
         "fitted_looks": len(right),
         "fitted_bits": sorted(r.bits for r in recordings),
         "fitted_questions": sorted(
             {
-                _mark(recording.traces[i])
+                mark_of(recording.traces[i])
                 for recording, (chosen, _) in zip(recordings, halves, strict=True)
                 for i in chosen
             }
@@ -252,10 +267,10 @@ def _split_all(
         chosen.append(sorted(order[:cut]))
         rest.append(sorted(order[cut:]))
     if not known:
-        used = {_mark(r.traces[i]) for r, part in zip(recordings, chosen, strict=True) for i in part}
+        used = {mark_of(r.traces[i]) for r, part in zip(recordings, chosen, strict=True) for i in part}
     halves = []
     for recording, part, others in zip(recordings, chosen, rest, strict=True):
-        held = [i for i in others if _mark(recording.traces[i]) not in used]
+        held = [i for i in others if mark_of(recording.traces[i]) not in used]
         if len(held) < MIN_ITEMS // 2:
             raise ValueError(
                 f"at {recording.bits:g} bits only {len(held)} items are left that the scorer was not fitted on: "
@@ -265,18 +280,21 @@ def _split_all(
     return halves
 
 
-def _mark(trace: Trace) -> str:
+def mark_of(trace: Trace) -> str:
     """A short name for a question."""
     return hashlib.sha256(trace.item.question.encode()).hexdigest()[:10]
 
 
 def _same_model(recordings: Sequence[Recording]) -> None:
-    first = recordings[0].identity
+    def shared(recording: Recording) -> dict[str, Any]:
+        told = {key: recording.identity.get(key) for key in (*IDENTITY, "probes")}
+        return {**told, "temperature": recording.identity["decoding"]["temperature"]}
+
+    first = shared(recordings[0])
     for recording in recordings[1:]:
-        for key in IDENTITY:
-            if recording.identity.get(key) != first.get(key):
-                other = recording.identity.get(key)
-                raise ProfileError(f"recordings to be pooled must agree in {key}: {first.get(key)!r} and {other!r}")
+        for key, other in shared(recording).items():
+            if other != first[key]:
+                raise ProfileError(f"recordings to be pooled must agree in {key}: {first[key]!r} and {other!r}")
     bits = [recording.bits for recording in recordings]
     if len(set(bits)) < len(bits):
         raise ProfileError(f"each precision may come once, got {', '.join(f'{b:g}' for b in bits)}")

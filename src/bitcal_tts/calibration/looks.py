@@ -113,6 +113,11 @@ class Looks:
         right = np.where(early, self.right[look] if len(self) else False, self.end_right)
         return Cut(tokens, np.zeros_like(tokens), right, early | self.end_halted)
 
+    def full(self) -> Cut:
+        """What the undisturbed traces come to."""
+        nowhere = np.zeros(self.n, dtype=np.bool_)
+        return Cut(self.full_tokens, np.zeros_like(self.full_tokens), self.full_right, nowhere)
+
     def losses(self, scores: NDArray[np.float64], threshold: float, label: str = "gold") -> Bools:
         """Whether each trace is lost at a threshold: halted and wrong where the full trace is right.
 

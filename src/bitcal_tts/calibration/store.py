@@ -21,7 +21,7 @@ def load_profile(path: Path) -> Profile:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ProfileError(f"cannot read the profile {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProfileError(f"{path} is not a profile: not JSON ({error})") from None
     try:
         return Profile.from_dict(data)

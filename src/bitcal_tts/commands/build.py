@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from bitcal_tts.commands.options import parse_override
 from bitcal_tts.commands.progress import note
 from bitcal_tts.engines.base import EngineError
 from bitcal_tts.engines.thinking import parse_markers
+from bitcal_tts.halting.gate import Rule
 from bitcal_tts.halting.methods import PAPER, build_method, parameters_of
 from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.tasks import Task, load_task
@@ -96,38 +98,83 @@ def _quiet_transformers() -> None:
 
 
 def methods_of(
-    args: argparse.Namespace, identity: dict[str, Any], budgets: Sequence[int], traces: Sequence[Trace]
+    args: argparse.Namespace,
+    identity: dict[str, Any],
+    budgets: Sequence[int],
+    traces: Sequence[Trace],
+    *,
+    swept: bool = False,
 ) -> list[Any]:
-    """A method for every name and budget."""
+    """A method for every name and budget; a rule must have a threshold unless it will be swept."""
     overrides = dict(map(parse_override, args.overrides))
-    fixed = {"bits", "budget"} & overrides.keys()
+    fixed = {"bits", "budget"} & {key.rpartition(".")[2] for key in overrides}
     if fixed:
         raise ValueError(f"{fixed.pop()} cannot be set: bits come with the traces, budgets with --budgets")
     profile = read_profile(args.profile, identity, budgets, force=args.force) if args.profile else None
     names = args.methods or [*PAPER, "complete", *(["settled"] if profile else [])]
-    taken = {key for name in names for key in parameters_of(name)}
-    for key in overrides.keys() - taken:
-        # Nobody takes it: the first method says what it would take instead.
-        build_method(names[0], bits=identity["bits"], budget=budgets[0], **{key: overrides[key]})
-    usual = {**_defaults(args, identity, traces), **overrides}
-    if profile is not None:
-        usual["profile"] = profile
-    found = []
-    for budget in budgets:
-        for name in names:
-            mine = {key: value for key, value in usual.items() if key in parameters_of(name)}
-            if name not in PAPER and args.chunk_size is None and "chunk_size" not in overrides:
-                mine.pop("chunk_size", None)  # these look at every token that an engine hands over
-            found.append(build_method(name, bits=identity["bits"], budget=budget, **mine))
-    return found
-
-
-def _defaults(args: argparse.Namespace, identity: dict[str, Any], traces: Sequence[Trace]) -> dict[str, Any]:
-    return {
-        "chunk_size": identity["chunk_size"] if args.chunk_size is None else args.chunk_size,
+    for key in overrides:
+        method, _, parameter = key.rpartition(".")
+        if method and method not in names:
+            raise ValueError(f"--set {key}: {method!r} is none of the methods, {', '.join(names)}")
+        if not any(parameter in parameters_of(name) for name in [method] * bool(method) or names):
+            # Nobody takes it: the first method says what it would take instead.
+            build_method(method or names[0], bits=identity["bits"], budget=budgets[0], **{parameter: overrides[key]})
+    usual = {
+        "chunk_size": identity["chunk_size"],
         "min_tokens": floor_of(args.min_tokens, identity, traces),
+        "every": every_of(identity),
         **answer_options(identity),
     }
+    found = []
+    for name in names:
+        told = {} if args.chunk_size is None else {"chunk_size": args.chunk_size}
+        for key, value in overrides.items():
+            method, _, parameter = key.rpartition(".")
+            if parameter in parameters_of(name) and method in ("", name):
+                told[parameter] = value
+        mine = {key: value for key, value in usual.items() if key in parameters_of(name)}
+        if name not in PAPER:
+            mine.pop("chunk_size", None)  # these look at every token that an engine hands over
+        if name == "settled" and profile is not None:
+            mine.pop("every", None)  # the profile's
+            told["profile"] = profile
+            _mention_fitted(profile, traces)
+            _protect(profile, told, force=args.force)
+            told["force"] = args.force
+        made = [build_method(name, bits=identity["bits"], budget=budget, **{**mine, **told}) for budget in budgets]
+        if not swept and isinstance(made[0], Rule) and math.isinf(made[0].parameters.threshold):
+            some = made[0].thresholds()
+            example = f"--set {name}.threshold={some[len(some) // 2]:g}"
+            raise ValueError(f"{name} has no threshold of its own: give one, such as {example}, or use bitcal compare")
+        found += made
+    return sorted(found, key=lambda method: budgets.index(method.parameters.budget))
+
+
+def every_of(identity: dict[str, Any]) -> int:
+    """Tokens between boundaries: 16, or what a recording was probed at where 16 is no multiple of that."""
+    probed = identity.get("probes") or 16
+    return 16 if 16 % probed == 0 else int(probed)
+
+
+def _mention_fitted(profile: Profile, traces: Sequence[Trace]) -> None:
+    """Say so where a profile meets items that its scorer has seen."""
+    from bitcal_tts.calibration.fit import mark_of
+
+    seen = set(profile.identity.get("fitted_questions", ()))
+    again = sum(mark_of(trace) in seen for trace in traces)
+    if again:
+        note(f"warning: the profile was fitted on {again} of these {len(traces)} items, on which it proves nothing")
+
+
+def _protect(profile: Profile, told: dict[str, Any], *, force: bool) -> None:
+    """Refuse settings under which a profile's certificate says nothing, or with `force` protest."""
+    changed = [key for key in told if key != "profile"]
+    if not changed:
+        return
+    what = f"the profile was certified with its own {', '.join(changed)}"
+    if not force:
+        raise ProfileError(f"{what}, so that its promise does not hold with another; use --force to do it all the same")
+    note(f"warning: {what}. Another was forced: no promise holds for what follows.")
 
 
 def read_profile(path: str, identity: dict[str, Any], budgets: Sequence[int], *, force: bool) -> Profile:
@@ -135,18 +182,26 @@ def read_profile(path: str, identity: dict[str, Any], budgets: Sequence[int], *,
     from bitcal_tts.calibration.store import load_profile
 
     profile = load_profile(Path(path))
+    bits = float(identity["bits"])
+    errors = []
+    for budget in budgets:
+        try:
+            profile.check({key: value for key, value in identity.items() if key != "bits"}, budget)
+        except ProfileError as error:
+            errors.append(str(error))
     try:
-        for budget in budgets:
-            profile.check(identity, budget)
+        profile.threshold(bits)
     except ProfileError as error:
-        if not force:
-            raise
-        bits = float(identity["bits"])
-        if bits not in profile.thresholds:  # the nearest precision it knows
-            nearest = min(profile.thresholds, key=lambda known: abs(known - bits))
-            thresholds = {**profile.thresholds, bits: profile.thresholds[nearest]}
-            profile = dataclasses.replace(profile, thresholds=thresholds)
-        note(f"warning: {error}. It was forced: no promise holds for what follows.")
+        errors.append(str(error))
+    if errors and not force:
+        raise ProfileError(f"{errors[0]}, or use --force")
+    for refusal in dict.fromkeys(errors):
+        note(f"warning: {refusal}. It was forced: no promise holds for what follows.")
+    if bits not in profile.thresholds:
+        nearest = min(profile.thresholds, key=lambda known: abs(known - bits))
+        note(f"warning: the threshold of {nearest:g} bits is used at {bits:g} bits.")
+        thresholds = {**profile.thresholds, bits: profile.thresholds[nearest]}
+        profile = dataclasses.replace(profile, thresholds=thresholds)
     return profile
 
 

@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.commands import build, options
-from bitcal_tts.commands.progress import progress
+from bitcal_tts.commands.progress import note, progress
 from bitcal_tts.commands.replay import open_complete, task_of_store, title_of
 from bitcal_tts.commands.table import print_table
 from bitcal_tts.evaluation.comparison import compare
-from bitcal_tts.evaluation.frontier import TARGETS, Point, choose, frontier, rows_of
+from bitcal_tts.evaluation.frontier import TARGETS, Point, certified_row, choose, frontier, rows_of
 from bitcal_tts.evaluation.statistics import savings
+from bitcal_tts.evaluation.tables import points as signed
 from bitcal_tts.files import write_json
 from bitcal_tts.halting.methods import METHODS
 from bitcal_tts.halting.parameters import UnreachableStopWarning
 from bitcal_tts.halting.rules import RULES
-from bitcal_tts.traces.replay import Outcome
+from bitcal_tts.halting.settled import Settled
+from bitcal_tts.traces.replay import Outcome, outcomes
 
 EXAMPLE = """example:
   bitcal record --style thinking --temperature 0.6 --n 1319 --probes 16 --out traces/test
@@ -32,7 +34,6 @@ For each method the point is shown that it would choose for a lost-correct rate 
 traces: the same favour to all. Tokens include those of probes and of soft landings."""
 
 _LEFT_OUT = ("guard", "marker")  # the guard has no threshold; the marker rule is `complete`
-_PROBING = ("deer", "dynasor", "convergence", "eat")
 _ORACLES = ("oracle", "oracle_final")
 
 
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
 
         args.out.mkdir(parents=True, exist_ok=True)
         write_json(args.out / "compare.json", {"schema": 1, **result})
-        draw_to(args.out / "frontier", lambda: frontier_figure(result["curves"], result["title"]))
+        draw_to(args.out / "frontier", lambda: frontier_figure(result))
     if args.json:
         print(json.dumps({"schema": 1, **result}))
     else:
@@ -72,23 +73,29 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
     if args.methods is None:
         settled = ["settled"] if args.profile else []
         probing = [name for name in RULES if name not in _LEFT_OUT] if identity.get("probes") else []
+        if not probing:
+            note("note: these traces have no probes, so the rules of the field are left out: record with --probes")
         args.methods = [*(name for name in METHODS if name != "settled"), *settled, *probing]
+    points: dict[str, list[Point]] = {}
+    certified = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreachableStopWarning)
-        methods = build.methods_of(args, identity, [budget], traces)
-    points: dict[str, list[Point]] = {}
-    overridden = dict(map(options.parse_override, args.overrides)).keys()
-    variants = {m.parameters.name: _variants(m, traces, identity, overridden) for m in methods}
-    passes = sum(map(len, variants.values()))
-    chunk = identity["chunk_size"]
-    with progress("comparing", passes * len(traces), quiet=args.json) as advance:
-        for name, settings in variants.items():
-            points[name] = [
-                point
-                for variant in settings
-                for point in frontier(traces, variant, task, recorded_chunk_size=chunk, tick=lambda: advance(1))
-            ]
-    rows = rows_of(points, identity)
+        methods = build.methods_of(args, identity, [budget], traces, swept=True)
+        overridden = {key.rpartition(".")[2] for key, _ in map(options.parse_override, args.overrides)}
+        variants = {m.parameters.name: _variants(m, traces, identity, overridden) for m in methods}
+        passes = sum(map(len, variants.values()))
+        chunk = identity["chunk_size"]
+        with progress("comparing", passes * len(traces), quiet=args.json) as advance:
+            for name, settings in variants.items():
+                points[name] = [
+                    point
+                    for variant in settings
+                    for point in frontier(traces, variant, task, recorded_chunk_size=chunk, tick=lambda: advance(1))
+                ]
+        for method in methods:
+            if isinstance(method, Settled):
+                certified = [certified_row(outcomes(traces, method, task), identity, method.parameters.threshold)]
+    rows = certified + rows_of(points, identity)
     return {
         "title": title_of(identity, [{**row, "min_tokens": None} for row in rows]),
         "rows": rows,
@@ -108,7 +115,7 @@ def _variants(method: Any, traces: Any, identity: dict[str, Any], overridden: Co
     if p.name == "cusum" and "mu0" not in overridden:
         mean = sum(float(t.entropies.sum()) for t in traces) / max(1, sum(map(len, traces)))
         return [type(method)(dataclasses.replace(p, mu0=mean))]
-    if p.name in _PROBING:
+    if getattr(method, "probes", False):
         changes = {"max_probes": p.budget} if p.name == "deer" and "max_probes" not in overridden else {}
         step = identity.get("probes") or p.every
         often = [p.every] if "every" in overridden else [step, 2 * step, 4 * step]
@@ -155,8 +162,9 @@ def _show(result: dict[str, Any]) -> None:
     cells = [
         (
             row["method"],
-            "" if row["target"] is None else f"{100 * row['target']:g} %",
-            "" if row["threshold"] is None else f"{row['threshold']:.5g}",
+            "certified" if row["certified"] else "" if row["target"] is None else f"{100 * row['target']:g} %",
+            ("never stops" if row["certified"] else "") if row["threshold"] is None else f"{row['threshold']:.5g}",
+            "" if row["every"] is None else str(row["every"]),
             f"{100 * row['accuracy']:.1f} [{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]",
             f"{row['avg_tokens']:.0f}",
             f"{row['probe_tokens']:.0f}",
@@ -166,9 +174,13 @@ def _show(result: dict[str, Any]) -> None:
         )
         for row in result["rows"]
     ]
-    names = ("method", "target", "threshold", "accuracy % [95 %]", "tokens", "of them probes", "saved %", "lost %",
-             "rescued %")  # fmt: skip
+    names = ("method", "target", "threshold", "every", "accuracy % [95 %]", "tokens", "of them probes", "saved %",
+             "lost %", "rescued %")  # fmt: skip
     print_table(result["title"], names, cells)
+    shown = {row["method"] for row in result["rows"]}
+    left = [name for name in result["curves"] if name not in shown]
+    if left:
+        print(f"at every threshold more than {100 * max(TARGETS):g} % is lost by {', '.join(left)}")
     tests = result["tests"]
     if not tests:
         return
@@ -179,8 +191,8 @@ def _show(result: dict[str, Any]) -> None:
         fewer = tokens["fewer_tokens"]
         lines.append((
             tokens["method"], test["method"],
-            f"{-100 * test['difference']:+.1f} [{-100 * test['difference_high']:+.1f}, "
-            f"{-100 * test['difference_low']:+.1f}]",
+            f"{signed(-test['difference'])} [{signed(-test['difference_high'])}, "
+            f"{signed(-test['difference_low'])}]",
             f"{test['p_corrected']:.2g}",
             {"better": "worse", "worse": "better"}.get(test["verdict"], test["verdict"]),
             f"{100 * fewer['value']:.1f} [{100 * fewer['low']:.1f}, {100 * fewer['high']:.1f}]",

@@ -39,6 +39,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--prompt", metavar="FILE", help="a prompt template with {question} in it")
     group.add_argument("--n", type=int, default=200, help="number of problems (%(default)s)")
+    group.add_argument("--skip-long", action="store_true", help="leave out problems that do not fit into the model")
     group.add_argument("--seed", type=int, default=0, help="chooses the problems, and the samples (%(default)s)")
     group.add_argument("--temperature", type=float, default=0.0, help="0 decodes greedily (%(default)s)")
     group.add_argument("--batch", type=int, default=100, help="rows decoded together (%(default)s)")
@@ -64,7 +65,7 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--min-tokens", help="the floor: a number, or auto for the mean solution length (by model)")
     group.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="NAME=VALUE",
-        help="any other parameter of the paper, e.g. --set stop_confidence=0.6 --set tail=false",
+        help="any other parameter of the methods that have it, or of one: --set tail=false --set deer.threshold=0.97",
     )  # fmt: skip
 
 
@@ -80,8 +81,7 @@ def add_probes(parser: argparse.ArgumentParser) -> None:
     """Whether to make the model answer along the way."""
     parser.add_argument(
         "--probes", type=int, nargs="?", const=16, metavar="K",
-        help="also make the model answer every K tokens (16) and at stated answers, for rules that end thinking; "
-        "0 at stated answers only",
+        help="also make the model answer every K tokens (16) and at stated answers, for methods that end thinking",
     )  # fmt: skip
 
 

@@ -70,6 +70,7 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
             chunk_size=16 if args.chunk_size is None else args.chunk_size,
             keep_hidden=getattr(args, "hidden", False),
             probes=args.probes,
+            skip_long=args.skip_long,
             progress=advance,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -78,7 +79,9 @@ def replay_store(args: argparse.Namespace, store: TraceStore, budgets: Sequence[
     if drifted:
         summary["drifted"] = any(drifted.values())
     parameters = [describe_parameters(method) for method in methods]
-    write_json(out / "summary.json", {"schema": 1, **summary, "parameters": parameters, "manifest": store.manifest})
+    where = os.path.relpath(store.folder, out)
+    told = {"parameters": parameters, "manifest": store.manifest, "traces": where}
+    write_json(out / "summary.json", {"schema": 1, **summary, **told})
     return summary
 
 

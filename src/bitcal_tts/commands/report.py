@@ -80,10 +80,10 @@ def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int 
 
 def _open(folder: Path) -> Run:
     summary = read_summary(folder)
-    traces = folder / "traces" if (folder / "traces").is_dir() else folder
+    traces = folder / str(summary.get("traces", "traces"))
     there = (traces / "manifest.json").exists()
     if not there and "manifest" in summary:
-        raise TraceError(f"{folder} has no traces, neither in {folder / 'traces'} nor beside the summary")
+        raise TraceError(f"the traces of {folder} are not where they were replayed, in {traces}")
     return Run(folder, summary, TraceStore.open(traces) if there else None)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bitcal_tts.evaluation.tables import points
+
 Row = dict[str, Any]
 _WORDS = ("model", "method", "against", "verdict", "signal", "boundaries", "rule")
 
@@ -37,7 +39,7 @@ def print_comparisons(rows: Sequence[Row]) -> None:
             str(row["budget"]),
             row["method"],
             row["against"],
-            f"{100 * row['difference']:+.1f} [{100 * row['difference_low']:+.1f}, {100 * row['difference_high']:+.1f}]",
+            f"{points(row['difference'])} [{points(row['difference_low'])}, {points(row['difference_high'])}]",
             f"{row['only_method_right']} : {row['only_against_right']}",
             f"{row['p_corrected']:.2g}",
             row["verdict"],

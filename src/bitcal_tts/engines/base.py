@@ -99,9 +99,15 @@ class Engine(Protocol):
     """An adapter around one inference engine."""
 
     bits: float
+    max_positions: int | None
+    """Of a prompt and what is written after it; None where there is no limit."""
 
     def describe(self) -> dict[str, Any]:
         """What is being run, for the manifest: model hash, bits, dtypes, versions."""
+        ...
+
+    def too_long(self, prompts: Sequence[str], max_tokens: int) -> dict[int, int]:
+        """Prompts that do not fit with their budget: which, and how many positions they would take."""
         ...
 
     def decode(

@@ -12,6 +12,7 @@ from bitcal_tts.engines.batch import token_signals, unit_rows
 from bitcal_tts.engines.text import TokenTexts, landing_ids
 from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Decision, Method, Step
+from bitcal_tts.halting.settled import SettledParameters
 
 Tensor = torch.Tensor
 
@@ -68,7 +69,8 @@ class BitCal:
     Args:
         controller: From `build_method`; copied fresh for every row.
         tokenizer: The model's fast tokenizer.
-        model: Needed for the hidden-state signal, which is read by a hook on the output embedding.
+        model: Needed for the hidden-state signal, which is read by a hook on the output embedding, and to see that a
+            profile was fitted for it.
         eos_token_ids: Tokens after which a row is over; the tokenizer's by default.
     """
 
@@ -80,6 +82,12 @@ class BitCal:
         model: Any = None,
         eos_token_ids: set[int] | None = None,
     ) -> None:
+        if getattr(controller, "probes", False):
+            raise ValueError(
+                f"{controller.parameters.name} probes the model, which cannot be done inside generate: decode with "
+                "TransformersEngine, or choose a rule that does not probe"
+            )
+        _check_profile(controller, model)
         self.controller = controller
         self.tokenizer = tokenizer
         self._eos = checkpoint.eos_token_ids(tokenizer, model) if eos_token_ids is None else frozenset(eos_token_ids)
@@ -259,3 +267,13 @@ class BitCal:
                 break
         if row.landing is None:
             result.text += row.texts.rest()
+
+
+def _check_profile(controller: Method, model: Any) -> None:
+    """Refuse a profile that was fitted for another model; its bits and budget are the method's own."""
+    if not isinstance(controller.parameters, SettledParameters):
+        return
+    if model is None:
+        raise ValueError("a profile is checked against the model it serves: BitCal(..., model=model)")
+    source = model.config.name_or_path
+    controller.parameters.check({"engine": "transformers", "model_sha256": checkpoint.hash_model(source)})

@@ -23,6 +23,7 @@ from bitcal_tts.engines.thinking import ThinkMarkers
 from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Probe
 from bitcal_tts.halting.landing import Landing
+from bitcal_tts.halting.settled import SettledParameters
 
 Tensor = torch.Tensor
 _SCORED_LOGITS = 2**27  # at once: half a gigabyte of float32
@@ -81,6 +82,7 @@ class TransformersEngine:
         _check(requests, batch_size, chunk_size)
         if not requests:
             return
+        self._check_profiles(requests, decoding)
         by_id = {r.id: r for r in requests}
         halted: list[Completion] = []
         for done in Batch(self, requests, decoding, batch_size, chunk_size, keep_hidden, self._ask).run():
@@ -92,6 +94,21 @@ class TransformersEngine:
                 yield from self._land(halted, by_id, batch_size)
                 halted = []
         yield from self._land(halted, by_id, batch_size)
+
+    def too_long(self, prompts: Sequence[str], max_tokens: int) -> dict[int, int]:
+        """Prompts that do not fit with their budget: which, and how many positions they would take."""
+        if self.max_positions is None:
+            return {}
+        taken = (len(self.checkpoint.encode(prompt)) + max_tokens for prompt in prompts)
+        return {i: n for i, n in enumerate(taken) if n > self.max_positions}
+
+    def _check_profiles(self, requests: Sequence[Request], decoding: Decoding) -> None:
+        """Refuse a profile on another model, dtype, precision, temperature or budget than it was fitted for."""
+        served = {**self.describe(), "decoding": {"temperature": decoding.temperature}}
+        found = {id(r.controller.parameters): r.controller.parameters for r in requests if r.controller is not None}
+        for parameters in found.values():
+            if isinstance(parameters, SettledParameters):
+                parameters.check(served)
 
     def _land(self, halted: list[Completion], by_id: dict[str, Request], batch_size: int) -> Iterator[Completion]:
         """Rows halted before their answer was written: let the model write it, within their budgets."""

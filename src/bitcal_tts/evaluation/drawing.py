@@ -25,6 +25,12 @@ _STYLES = (
     {"color": "#8C8C8C", "hatch": "--", "marker": "<", "linestyle": (0, (6, 2))},
     {"color": "#5D3A9B", "hatch": "||", "marker": ">", "linestyle": (0, (3, 2))},
     {"color": "#B58900", "hatch": "**", "marker": "h", "linestyle": (0, (8, 2, 2, 2))},
+    {"color": "#882255", "hatch": "//", "marker": "d", "linestyle": (0, (2, 1))},
+    {"color": "#117733", "hatch": "..", "marker": "p", "linestyle": (0, (4, 1, 1, 1, 1, 1))},
+    {"color": "#88CCEE", "hatch": "xx", "marker": "8", "linestyle": "-"},
+    {"color": "#332288", "hatch": "\\\\", "marker": "H", "linestyle": "--"},
+    {"color": "#DDCC77", "hatch": "+++", "marker": "*", "linestyle": "-."},
+    {"color": "#661100", "hatch": "ooo", "marker": "1", "linestyle": ":"},
 )
 _SETTINGS = {
     "font.size": 9,

@@ -12,7 +12,6 @@ import matplotlib.pyplot as plt
 from bitcal_tts.evaluation.drawing import bar, draw_to, line, offset
 
 Row = dict[str, Any]
-_MARKERS = "osD^vPX<>hdp8H*1"
 
 
 def draw_signals(result: dict[str, Any], folder: Path) -> list[Path]:
@@ -43,21 +42,33 @@ def reliability_diagram(recorded: Sequence[Row]) -> Any:
     return figure
 
 
-def frontier_figure(curves: dict[str, list[Row]], title: str) -> Any:
-    """Accuracy against tokens of every method over its own threshold; the best of each at every cost."""
+def frontier_figure(result: Row) -> Any:
+    """Accuracy against tokens of every method over its own threshold, the best at every cost, as `compare` tells it.
+
+    Rings are the points chosen for a lost-correct rate of 1 %, the cross is what the profile was certified for.
+    """
     figure, axes = plt.subplots(figsize=(7.2, 4.4))
     axes.grid(True, axis="both", alpha=0.3)
+    curves = result["curves"]
     full = 100 * max(p["accuracy"] for p in curves.get("fixed") or next(iter(curves.values())))
+    lowest = full - 30
     for i, (name, curve) in enumerate(curves.items()):
         x, y = [p["tokens"] for p in curve], [100 * p["accuracy"] for p in curve]
-        look = line(i) | {"markersize": 4, "marker": _MARKERS[i % len(_MARKERS)], "markevery": max(1, len(x) // 12)}
+        look = line(i) | {"markersize": 4, "markevery": max(1, len(x) // 12)}
         if name in ("settled", "fixed", "complete"):
             look |= {"linewidth": 2.4, "markersize": 6}
         elif name.startswith("oracle"):
             look |= {"marker": "*", "markersize": 10, "linestyle": ""}
         axes.plot(x, y, label=name, **look)
-    axes.set(xlabel="tokens a problem, probes and landings included", ylabel="accuracy, %", ylim=(full - 30, full + 3))
-    axes.set_title("\n".join(textwrap.wrap(title, 80)), fontsize=9)
+        for row in result["rows"]:
+            if row["method"] == name and (row["target"] == 0.01 or row["certified"]):
+                mark: Row = {"marker": "x"} if row["certified"] else {"marker": "o", "markerfacecolor": "none"}
+                color = look["color"]
+                axes.plot(row["avg_tokens"], 100 * row["accuracy"], color=color, markersize=11, zorder=5, **mark)
+    seen = [p["tokens"] for curve in curves.values() for p in curve if 100 * p["accuracy"] >= lowest]
+    axes.set(xlabel="tokens a problem, probes and landings included", ylabel="accuracy, %", ylim=(lowest, full + 3))
+    axes.set_xlim(0.9 * min(seen), 1.05 * max(seen))
+    axes.set_title("\n".join(textwrap.wrap(result["title"], 80)), fontsize=9)
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return figure
 

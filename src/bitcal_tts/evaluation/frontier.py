@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,6 +124,13 @@ def choose(points: Sequence[Point], target: float) -> Point | None:
     return min(kept, key=lambda point: point.cost) if kept else None
 
 
+def certified_row(found: Sequence[Outcome], identity: dict[str, Any], threshold: float) -> dict[str, Any]:
+    """What a profile does at the threshold it promises something for; None where it could promise nothing."""
+    shown = threshold if math.isfinite(threshold) else None
+    row = summarise(found, identity)
+    return {**row, "certified": True, "target": None, "threshold": shown, "every": None}
+
+
 def rows_of(points: dict[str, list[Point]], identity: dict[str, Any]) -> list[dict[str, Any]]:
     """A row for each method at each target; a method without a threshold has one row."""
     rows = []
@@ -135,6 +143,7 @@ def rows_of(points: dict[str, list[Point]], identity: dict[str, Any]) -> list[di
             rows.append({
                 **summarise(point.outcomes, identity),
                 "method": name,
+                "certified": False,
                 "target": target,
                 "threshold": point.threshold,
                 "every": point.every,

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.evaluation.tables import name_of, split
+from bitcal_tts.evaluation.tables import name_of, points, split
 
 Row = dict[str, Any]
 _CAPTIONS = {
@@ -126,10 +126,10 @@ def _comparisons(rows: Sequence[Row]) -> str:
         rule = last is not None and cell != last
         last = cell
         effect = row["minimum_detectable_effect"]
-        low, high = 100 * row["difference_low"], 100 * row["difference_high"]
+        low, high = points(row["difference_low"]), points(row["difference_high"])
         values = (
             *((row["run"],) if several else ()), str(row["budget"]), row["method"], row["against"],
-            f"{100 * row['difference']:+.1f} [{low:+.1f}, {high:+.1f}]",
+            f"{points(row['difference'])} [{low}, {high}]",
             f"{row['only_method_right']} : {row['only_against_right']}",
             f"{row['p_corrected']:.2g}", row["verdict"], "more than seen" if effect is None else f"{100 * effect:.1f}",
         )  # fmt: skip

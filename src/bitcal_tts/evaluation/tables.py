@@ -87,7 +87,12 @@ def test_cells(test: Row | None) -> tuple[str, str, str]:
     """Points, corrected p-value and verdict of a paired test; empty where there is none."""
     if test is None:
         return ("", "", "")
-    return (f"{100 * test['difference']:+.1f}", f"{test['p_corrected']:.2g}", test["verdict"])
+    return (points(test["difference"]), f"{test['p_corrected']:.2g}", test["verdict"])
+
+
+def points(share: float) -> str:
+    """A difference in percentage points, with its sign; none where it rounds to nothing."""
+    return f"{round(100 * share, 1) + 0.0:+.1f}"
 
 
 def _markdown(head: Sequence[str], body: Sequence[Sequence[str] | None]) -> str:

@@ -61,6 +61,8 @@ class Gate:
     action: ClassVar[Action] = Action.STOP
     strict: ClassVar[bool] = False
     """Whether a score must lie above the threshold, not at it."""
+    probes: ClassVar[bool] = False
+    """Whether it makes the model answer along the way."""
 
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
@@ -136,8 +138,7 @@ class Gate:
         """Make the model answer now; all that this takes is charged, or the closing where nothing else is looked at."""
         if step.probe is None:
             raise ValueError(
-                f"{self.parameters.name} probes the model, and this engine or recording has no probes: "
-                "record with --probes"
+                f"{self.parameters.name} probes the model, and this recording has no probes: record with --probes"
             )
         probe = step.probe(self._landing_here())
         self.probe_tokens += probe.close_tokens if closing_only else probe.n_tokens

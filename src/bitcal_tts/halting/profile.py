@@ -75,25 +75,13 @@ class Profile:
 
     def check(self, identity: Mapping[str, Any], budget: int | None = None) -> None:
         """Refuse another engine, dtype, model, task, temperature, precision or budget than it was fitted on."""
-        for key in IDENTITY:
-            if key in identity and identity[key] != self.identity.get(key):
-                raise ProfileError(
-                    f"this profile was fitted for {key} {self.identity.get(key)!r}, this is {identity[key]!r}: "
-                    "its promise does not hold here; fit one for this, or use --force"
-                )
-        fitted = self.identity.get("temperature", [])
-        served = identity.get("decoding", {}).get("temperature")
-        if served is not None and served not in fitted:
-            told = ", ".join(f"{t:g}" for t in fitted)
-            raise ProfileError(
-                f"this profile was fitted at temperature {told}, this is {served:g}: its promise does not hold here; "
-                "fit one for this, or use --force"
-            )
-        if budget is not None and budget != self.identity.get("budget"):
-            raise ProfileError(
-                f"this profile was fitted for a budget of {self.identity.get('budget')}, this is {budget}: its promise "
-                "does not hold here; fit one with bitcal fit --budget, or use --force"
-            )
+        served = {key: identity[key] for key in IDENTITY if key in identity}
+        served |= {"temperature": identity["decoding"]["temperature"]} if "decoding" in identity else {}
+        served |= {} if budget is None else {"budget": budget}
+        differing = [key for key, value in served.items() if value != self.identity.get(key)]
+        if differing:
+            told = [f"fitted for {key} {self.identity.get(key)!r}, this is {served[key]!r}" for key in differing]
+            raise ProfileError(f"the profile's promise does not hold here: {'; '.join(told)}; fit one for this")
         if "bits" in identity:
             self.threshold(identity["bits"])
 
@@ -118,11 +106,17 @@ class Profile:
         missing = [name for name in _FIELDS if name not in data]
         if missing:
             raise ProfileError(f"the profile lacks {', '.join(missing)}: it is not one that bitcal fit wrote")
-        if data["version"] != VERSION:
+        if data["version"] != VERSION or isinstance(data["version"], bool):
             raise ProfileError(
                 f"the profile has version {data['version']!r}, this program reads {VERSION}: fit it again"
             )
-        unknown = [name for name in data["features"] if name not in NAMES]
+        for name in ("model", "thresholds", "identity", "evidence", "reference"):
+            if not isinstance(data[name], dict):
+                raise ProfileError(f"the profile is damaged: its {name} must be an object")
+        features = data["features"]
+        if not isinstance(features, list) or len(set(map(str, features))) < len(features):
+            raise ProfileError("the profile is damaged: its features must be a list of names, each once")
+        unknown = [name for name in features if name not in NAMES]
         if unknown:
             raise ProfileError(f"the profile needs features that are not known here: {', '.join(map(str, unknown))}")
         if data["kind"] not in ("logistic", "boosted"):
@@ -130,7 +124,7 @@ class Profile:
         try:
             profile = cls(
                 kind=data["kind"],
-                features=tuple(data["features"]),
+                features=tuple(features),
                 model=data["model"],
                 thresholds={float(b): math.inf if t is None else float(t) for b, t in data["thresholds"].items()},
                 identity=data["identity"],
@@ -140,9 +134,28 @@ class Profile:
             score = profile.score(np.zeros(len(NAMES)))  # fails where a part is missing or of another length
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ProfileError(f"the profile is damaged: {type(error).__name__}: {error}") from None
+        profile._check_numbers(data, score)
+        return profile
+
+    def _check_numbers(self, data: Mapping[str, Any], score: float) -> None:
+        """Refuse what a damaged or forged file may hold and no fit writes."""
         if not math.isfinite(score):
             raise ProfileError("the profile is damaged: its scores are not numbers")
-        return profile
+        if len(self.thresholds) < len(data["thresholds"]):
+            raise ProfileError("the profile is damaged: it has two thresholds for one precision")
+        for bits, threshold in self.thresholds.items():
+            if not (0 <= threshold <= 1 or threshold == math.inf):
+                raise ProfileError(f"the profile is damaged: its threshold at {bits:g} bits is {threshold}, not 0 to 1")
+            if not isinstance(self.evidence.get(f"{bits:g}"), dict):
+                raise ProfileError(f"the profile is damaged: it has no evidence for {bits:g} bits")
+        if not all(math.isfinite(score) for scores in self.reference.values() for score in scores):
+            raise ProfileError("the profile is damaged: its reference scores are not numbers")
+        if not all(isinstance(mark, str) for mark in _listed(self.identity.get("fitted_questions", []))):
+            raise ProfileError("the profile is damaged: its fitted_questions must be a list of names")
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [None]
 
 
 class _Logistic:
@@ -176,6 +189,8 @@ class _Boosted:
             self._children[i, :n, 1] = tree["right"]
             self._value[i, :n] = tree["value"]
         self._depth = int(model["depth"])
+        if not 0 < self._depth <= width:
+            raise ValueError(f"depth must be 1 to {width}")
         self._start = float(model["start"])
         self._all = np.arange(len(trees))
 

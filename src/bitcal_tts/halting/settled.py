@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -15,7 +17,7 @@ from bitcal_tts.halting.features import Features
 from bitcal_tts.halting.gate import Gate, LandingParameters
 from bitcal_tts.halting.loops import LoopGuard
 from bitcal_tts.halting.policy import Action, Reason
-from bitcal_tts.halting.profile import Profile
+from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.halting.statements import detector_for
 
 S = TypeVar("S", bound="Settled")
@@ -30,13 +32,15 @@ class SettledParameters(LandingParameters):
         looks: `statements`, with boundaries as a fallback where none has come by `fallback_after` tokens;
             `boundaries`; or `both`.
         fallback_after: Tokens without a statement from which on boundaries are looked at.
-        guard: Whether exact repetition ends the decode, for somebody else to take over.
+        guard: Whether exact repetition ends the reasoning, at the next boundary.
+        force: Use the profile on what it was not fitted on, where no promise holds.
     """
 
     profile: Profile
     looks: str = "statements"
     fallback_after: int = 128
     guard: bool = True
+    force: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.profile, dict):
@@ -46,6 +50,19 @@ class SettledParameters(LandingParameters):
         super().__post_init__()
         if self.looks not in ("statements", "boundaries", "both"):
             raise ValueError(f"looks must be statements, boundaries or both, got {self.looks!r}")
+
+    def check(self, served: Mapping[str, Any]) -> None:
+        """Refuse to serve what the profile was not fitted on; where that is forced, warn."""
+        try:
+            self.profile.check({**served, "answers": self.answers}, self.budget)
+        except ProfileError as error:
+            if not self.force:
+                raise ProfileError(f"{error}, or force it") from None
+            warnings.warn(f"{error}. It was forced: no promise holds", ProfileWarning, stacklevel=3)
+
+
+class ProfileWarning(UserWarning):
+    """A profile is used on what it was not fitted on."""
 
 
 class Settled(Gate):
@@ -94,13 +111,15 @@ class Settled(Gate):
         return self._judge(self._features.vector(at_statement=False))
 
     def observe(self, step: Step) -> Decision:
-        """Take the next step and decide; text that repeats itself exactly is given up."""
+        """Take the next step and decide; what repeats itself exactly has said all that it will say."""
         if step.logprobs is None or step.margins is None:
             raise ValueError("settled needs the log-probability and margin of every token, which this engine hands not")
         decision = super().observe(step)
-        if self._guard is not None and self._guard.looping and not decision.halts and not self._finished():
-            return replace(decision, action=Action.ESCALATE, reason=Reason.LOOP)
-        return decision
+        if self._guard is None or not self._guard.looping or decision.halts or self._finished():
+            return decision
+        if self.tokens % self.parameters.every >= self.parameters.chunk_size:
+            return decision  # no boundary
+        return replace(decision, action=Action.STOP, reason=Reason.LOOP, landing=self.landing_for(Action.STOP))
 
     def _judge(self, vector: NDArray[np.float64]) -> float:
         score: float = self.parameters.profile.score(vector)
@@ -122,10 +141,24 @@ class Settled(Gate):
 
 
 def build(**kwargs: Any) -> Settled:
-    """The method from keyword arguments; threshold and looks are the profile's unless given."""
+    """The method from keyword arguments; what the profile was certified with holds unless it is given.
+
+    Where the profile could certify nothing it decodes to the end: neither the reserve nor a loop cuts it short.
+    """
     parameters = SettledParameters(**kwargs)
-    kwargs.setdefault("looks", parameters.profile.identity.get("looks", parameters.looks))
-    kwargs.setdefault("threshold", parameters.profile.threshold(parameters.bits))
+    profile = parameters.profile
+    opening, close = profile.identity.get("thinking") or (None, None)
+    usual = {
+        "looks": profile.identity.get("looks", parameters.looks),
+        "every": profile.identity.get("every", parameters.every),
+        "answers": profile.identity.get("answers", parameters.answers),
+        "opening": opening,
+        "close": close,
+        "threshold": profile.threshold(parameters.bits),
+    }
+    kwargs = {**usual, **kwargs}
+    if math.isinf(kwargs["threshold"]):
+        kwargs = {**kwargs, "guard": False, "reserve": 0}
     parameters = SettledParameters(**kwargs)
-    reference = parameters.profile.reference.get(parameters.bits, ())
+    reference = profile.reference.get(parameters.bits, ())
     return Settled(parameters, DriftMonitor(reference) if len(reference) >= MIN_REFERENCE else None)

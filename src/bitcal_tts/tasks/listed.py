@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import string
@@ -25,20 +26,27 @@ def from_jsonl(name: str, data: str, split: str) -> Task:
     except OSError as error:
         raise TaskError(f"cannot read {data}: {error.strerror}") from error
     items: list[Item] = []
-    for number, line in enumerate(raw.decode("utf-8-sig", errors="replace").splitlines(), 1):
+    for number, line in enumerate(raw.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         if not line.strip():
             continue
         where = f"{data}, line {number}"
         try:
-            row = json.loads(line)
+            row = json.loads(line.decode())
+        except UnicodeDecodeError:
+            raise TaskError(f"{where}: not UTF-8") from None
         except json.JSONDecodeError as error:
             raise TaskError(f"{where}: not JSON ({error.msg})") from None
+        except RecursionError:
+            raise TaskError(f"{where}: nested too deeply") from None
         if not isinstance(row, dict):
             raise TaskError(f"{where}: expected a JSON object with 'question' and 'answer'")
         row.setdefault("question", row.get("problem"))
         for key in ("question", "answer"):
-            if not isinstance(row.get(key), (str, int, float)):
+            value = row.get(key)
+            if isinstance(value, bool) or not isinstance(value, (str, int, float)):
                 raise TaskError(f"{where}: the object has no {key!r}; every line needs 'question' and 'answer'")
+            if not str(value).strip() or value != value:
+                raise TaskError(f"{where}: {key!r} is empty")
         question, answer = str(row["question"]), str(row["answer"])
         if name == "choice":
             question, answer = _with_choices(question, answer, row.get("choices"), where)

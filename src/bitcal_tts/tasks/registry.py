@@ -59,6 +59,8 @@ def load_task(
 
 
 def _load(name: str, data: str | None, split: str) -> Task:
+    if data is not None and split != "test":
+        raise TaskError(f"a file is one split: give the {split} problems in a file of their own, without --split")
     if name == "gsm_symbolic":
         return _gsm_symbolic(split)
     if name == "gsm8k":

@@ -40,7 +40,7 @@ def places(
         texts: The trace token by token.
         answers: How answers are written.
         thinking: Opening and closing marker, or None.
-        every: Tokens between boundaries; 0 takes stated answers only.
+        every: Tokens between boundaries.
     """
     opening, close = thinking or (None, None)
     tracker = AnswerTracker(answers, opening, close)
@@ -50,7 +50,7 @@ def places(
         stated = detector.feed(text) is not None
         if tracker.given or (close is not None and tracker.closed):
             return
-        if stated or (every and tokens % every == 0):
+        if stated or tokens % every == 0:
             inside = close if tracker.inside else None
             yield tokens, landing(tracker.last, inside, answers.cue)
 

@@ -47,6 +47,7 @@ def record(
     chunk_size: int = 16,
     keep_hidden: bool = False,
     probes: int | None = None,
+    skip_long: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> TraceStore:
     """Record what is missing of a store and return it.
@@ -65,25 +66,28 @@ def record(
             keep the batch full for longer.
         chunk_size: Hidden-state similarities are recorded at multiples of this.
         keep_hidden: Record the hidden vectors as well.
-        probes: Record probes as well, every so many tokens and at stated answers; 0 at stated answers only.
+        probes: Record probes as well, every so many tokens and at stated answers.
+        skip_long: Leave out items whose prompt does not fit into the model with its budget; the manifest says how many.
         progress: Told (items, tokens) as they are done, with those already there first.
     """
     for name, value in (("budget", budget), ("batch_size", batch_size), ("chunk_size", chunk_size), ("n", n)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
-    if probes is not None and probes < 0:
-        raise ValueError(f"probes must be at least 0, got {probes}")
+    if probes is not None and probes < 1:
+        raise ValueError(f"probes must be at least 1, got {probes}")
     if block_size is not None and block_size < 1:
         raise ValueError(f"block_size must be at least 1, got {block_size}")
     decoding = decoding or Decoding()
-    items = task.items(n, seed)
+    drawn = task.items(n, seed)
+    items = _that_fit(drawn, engine, task, budget, skip_long=skip_long)
     block_size = batch_size if block_size is None else block_size
     blocks = _blocks(items, block_size)
     identity = {
         **engine.describe(),
         **task.describe(),
         "style": style,
-        "n": n,
+        "n": len(items),
+        **({"skipped_long": len(drawn) - len(items)} if skip_long else {}),
         "seed": seed,
         "budget": budget,
         "chunk_size": chunk_size,
@@ -127,6 +131,23 @@ def record(
             meta = {"block": block, **measured, "environment": here}
             store.write(block, done, meta, keep_hidden=keep_hidden, probes=table)
     return store
+
+
+def _that_fit(items: list[Item], engine: Engine, task: Task, budget: int, *, skip_long: bool) -> list[Item]:
+    """The items whose prompts fit; without `skip_long` all must."""
+    too_long = engine.too_long([task.prompt(item) for item in items], budget)
+    if not too_long:
+        return items
+    if not skip_long:
+        at, positions = next(iter(too_long.items()))
+        raise TraceError(
+            f"{len(too_long)} of {len(items)} prompts do not fit into the model, the first of item {items[at].id!r}: "
+            f"with a budget of {budget} it takes {positions} positions, the model has {engine.max_positions}; take a "
+            "smaller budget, or leave such items out with --skip-long"
+        )
+    if len(too_long) == len(items):
+        raise TraceError(f"none of the {len(items)} prompts fits into the model with a budget of {budget}")
+    return [item for i, item in enumerate(items) if i not in too_long]
 
 
 def _decode_block(

@@ -106,7 +106,7 @@ def probe_at(trace: Trace, tokens: int) -> Probe:
     if tokens not in trace.probes:
         raise TraceError(
             f"item {trace.item.id!r} was not probed after {tokens} tokens, where a method ends it: "
-            "record with --probes 16, or change `every` to a multiple of what was recorded"
+            "record with --probes 16, or --set every to a multiple of what was recorded"
         )
     return trace.probes[tokens]
 
@@ -194,7 +194,9 @@ def answer_options(identity: Mapping[str, Any]) -> dict[str, Any]:
 def informed(method: Method, trace: Trace, task: Task, budget: int) -> Method:
     """Tell an oracle what it may know of a trace; other methods know nothing."""
     if isinstance(method, Oracle):
-        probes = trace.probes or {}
+        if trace.probes is None:
+            raise TraceError("an oracle needs to see probed answers, and these traces have none: record --probes")
+        probes = trace.probes
         answers = {at: task.answers.value(task.answers.cue + probe.text) for at, probe in probes.items()}
         if method.wants == "right":
             good = {at for at, answer in answers.items() if task.correct(answer, trace.item)}

@@ -15,7 +15,7 @@ from bitcal_tts.halting.rules.deer import Deer, DeerParameters
 from bitcal_tts.halting.rules.dynasor import Dynasor, DynasorParameters
 from bitcal_tts.halting.rules.eat import Eat, EatParameters
 from bitcal_tts.halting.rules.guard import Guard
-from bitcal_tts.halting.rules.oracle import FinalOracle, Oracle
+from bitcal_tts.halting.rules.oracle import FinalOracle, Oracle, OracleParameters
 from bitcal_tts.halting.rules.random_matched import RandomMatched
 from bitcal_tts.halting.rules.s1 import S1
 from bitcal_tts.halting.rules.truncate import Truncate
@@ -25,8 +25,8 @@ RULES: dict[str, tuple[Callable[..., Method], type[GateParameters]]] = {
     "truncate": (Truncate, LandingParameters),
     "s1": (S1, LandingParameters),
     "random": (RandomMatched, LandingParameters),
-    "oracle": (Oracle, LandingParameters),
-    "oracle_final": (FinalOracle, LandingParameters),
+    "oracle": (Oracle, OracleParameters),
+    "oracle_final": (FinalOracle, OracleParameters),
     "deer": (Deer, DeerParameters),
     "dynasor": (Dynasor, DynasorParameters),
     "convergence": (Convergence, ConvergenceParameters),

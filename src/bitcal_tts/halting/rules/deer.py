@@ -38,6 +38,7 @@ class DeerParameters(LandingParameters):
 class Deer(Rule):
     """Confidence is the mean probability of the probe's tokens, the one that belongs to the cue left out."""
 
+    probes = True
     strict = True
 
     def __init__(self, parameters: Any) -> None:

@@ -27,6 +27,8 @@ class DynasorParameters(LandingParameters):
 class Dynasor(Rule):
     """The score is how many probed answers in a row agree with the last one."""
 
+    probes = True
+
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters)
         self._last: str | None = None

@@ -31,6 +31,7 @@ class EatParameters(LandingParameters):
 class Eat(Rule):
     """The score is minus the moving variance of that entropy, in bits, once 4 / alpha boundaries have passed."""
 
+    probes = True
     strict = True
 
     def __init__(self, parameters: Any) -> None:

@@ -6,10 +6,18 @@ They cannot be served: replay tells them what no engine knows. The probes they l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bitcal_tts.halting.controller import Step
-from bitcal_tts.halting.gate import Rule
+from bitcal_tts.halting.gate import LandingParameters, Rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class OracleParameters(LandingParameters):
+    """`threshold` is 1: what it is told is all or nothing."""
+
+    threshold: float = 1.0
 
 
 class Oracle(Rule):
