@@ -163,7 +163,7 @@ def _show(result: dict[str, Any]) -> None:
         (
             row["method"],
             "certified" if row["certified"] else "" if row["target"] is None else f"{100 * row['target']:g} %",
-            ("never stops" if row["certified"] else "") if row["threshold"] is None else f"{row['threshold']:.5g}",
+            ("never stops" if row["certified"] else "") if row["threshold"] is None else f"{row['threshold']:.7g}",
             "" if row["every"] is None else str(row["every"]),
             f"{100 * row['accuracy']:.1f} [{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]",
             f"{row['avg_tokens']:.0f}",
@@ -177,6 +177,8 @@ def _show(result: dict[str, Any]) -> None:
     names = ("method", "target", "threshold", "every", "accuracy % [95 %]", "tokens", "of them probes", "saved %",
              "lost %", "rescued %")  # fmt: skip
     print_table(result["title"], names, cells)
+    if not any(row["accuracy"] for row in result["rows"]):
+        print("no answer is right anywhere, so that nothing can be lost: these points say nothing about halting")
     shown = {row["method"] for row in result["rows"]}
     left = [name for name in result["curves"] if name not in shown]
     if left:

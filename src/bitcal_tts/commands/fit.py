@@ -67,6 +67,8 @@ def read_recording(folder: Path) -> Recording:
 
 def run(args: argparse.Namespace) -> None:
     """Fit, write the profile, and say what it promises."""
+    if args.out.is_dir():
+        raise ValueError(f"{args.out} is a folder: --out names the profile, a JSON file")
     recordings = list(map(read_recording, args.traces))
     known = load_profile(args.profile) if args.profile else None
     if known is not None:
