@@ -135,15 +135,19 @@ def test_a_loop_is_landed(recording: Recording, profile: Profile) -> None:
     trace = recording.traces[0]
     text = ["So", " the", " sum", " of", " 3", " and", " 4", "\n"] * 20
     n = len(text)
-    filled = {
-        name: np.full(n, value, dtype=np.float32)
-        for name, value in (("entropies", 0.1), ("logprobs", -0.1), ("margins", 3.0), ("top_logprobs", -9.0))
-    }
     assert trace.probes is not None
     looping = replace(
-        trace, token_texts=text, token_ids=[1] * n, finish="eos", hidden_similarities=np.zeros(9, dtype=np.float32),
-        probes={at: next(iter(trace.probes.values())) for at in range(16, n, 16)}, **filled,
-    )  # fmt: skip
+        trace,
+        token_texts=text,
+        token_ids=np.ones(n, dtype=np.int32),
+        finish="eos",
+        entropies=np.full(n, 0.1, dtype=np.float32),
+        logprobs=np.full(n, -0.1, dtype=np.float32),
+        margins=np.full(n, 3.0, dtype=np.float32),
+        top_logprobs=np.full(n, -9.0, dtype=np.float32),
+        hidden_similarities=np.zeros(9, dtype=np.float32),
+        probes={at: next(iter(trace.probes.values())) for at in range(16, n, 16)},
+    )
     method = build_method("settled", bits=32, budget=320, profile=profile, threshold=2.0, opening=None)
     (outcome,) = outcomes([looping], method, recording.task)
     assert outcome.reason == "loop" and outcome.tokens < n and outcome.answer is not None

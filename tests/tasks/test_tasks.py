@@ -9,6 +9,7 @@ import pytest
 from bitcal_tts.tasks import TaskError, load_task
 from bitcal_tts.tasks.execute import run_code
 from bitcal_tts.tasks.gsm_symbolic import problems, split_of
+from bitcal_tts.tasks.mathematics import Judge
 from bitcal_tts.tasks.registry import restore_task
 
 
@@ -144,6 +145,15 @@ def test_math_knows_equal_mathematics(tmp_path: Path) -> None:
     assert task.correct("1 + x", line) and not task.correct("x", line) and not task.correct(None, line)
     again = restore_task("math", "boxed")
     assert again.correct("1+x", line)
+
+
+def test_mathematics_that_never_ends_is_different() -> None:
+    judge = Judge(seconds=2.0)
+    assert judge.same("0.5", r"\frac{1}{2}")
+    assert not judge.same("42", "9^{9^{9}}")
+    assert judge.same("x + 1", "1 + x")  # a child that was killed is followed by another
+    assert not judge.same("42", "\\frac{{")
+    judge.close()
 
 
 def test_choices_are_listed_and_lettered(tmp_path: Path) -> None:

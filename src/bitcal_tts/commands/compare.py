@@ -163,19 +163,17 @@ def _show(result: dict[str, Any]) -> None:
         (
             row["method"],
             "certified" if row["certified"] else "" if row["target"] is None else f"{100 * row['target']:g} %",
-            ("never stops" if row["certified"] else "") if row["threshold"] is None else f"{row['threshold']:.7g}",
+            ("never stops" if row["certified"] else "") if row["threshold"] is None else f"{row['threshold']:.6g}",
             "" if row["every"] is None else str(row["every"]),
             f"{100 * row['accuracy']:.1f} [{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]",
             f"{row['avg_tokens']:.0f}",
             f"{row['probe_tokens']:.0f}",
             f"{100 * row['savings']:.1f}",
             f"{100 * row['lost_correct_rate']:.2f}",
-            f"{100 * row['rescued_rate']:.2f}",
         )
         for row in result["rows"]
     ]
-    names = ("method", "target", "threshold", "every", "accuracy % [95 %]", "tokens", "of them probes", "saved %",
-             "lost %", "rescued %")  # fmt: skip
+    names = ("method", "target", "threshold", "every", "accuracy % [95 %]", "tokens", "probes", "saved %", "lost %")
     print_table(result["title"], names, cells)
     if not any(row["accuracy"] for row in result["rows"]):
         print("no answer is right anywhere, so that nothing can be lost: these points say nothing about halting")
