@@ -107,18 +107,9 @@ def methods_of(
 ) -> list[Any]:
     """A method for every name and budget; a rule must have a threshold unless it will be swept."""
     overrides = dict(map(parse_override, args.overrides))
-    fixed = {"bits", "budget"} & {key.rpartition(".")[2] for key in overrides}
-    if fixed:
-        raise ValueError(f"{fixed.pop()} cannot be set: bits come with the traces, budgets with --budgets")
     profile = read_profile(args.profile, identity, budgets, force=args.force) if args.profile else None
     names = args.methods or [*PAPER, "complete", *(["settled"] if profile else [])]
-    for key in overrides:
-        method, _, parameter = key.rpartition(".")
-        if method and method not in names:
-            raise ValueError(f"--set {key}: {method!r} is none of the methods, {', '.join(names)}")
-        if not any(parameter in parameters_of(name) for name in [method] * bool(method) or names):
-            # Nobody takes it: the first method says what it would take instead.
-            build_method(method or names[0], bits=identity["bits"], budget=budgets[0], **{parameter: overrides[key]})
+    _check_overrides(overrides, names, identity, budgets[0])
     usual = {
         "chunk_size": identity["chunk_size"],
         "min_tokens": floor_of(args.min_tokens, identity, traces),
@@ -127,20 +118,16 @@ def methods_of(
     }
     found = []
     for name in names:
-        told = {} if args.chunk_size is None else {"chunk_size": args.chunk_size}
-        for key, value in overrides.items():
-            method, _, parameter = key.rpartition(".")
-            if parameter in parameters_of(name) and method in ("", name):
-                told[parameter] = value
         mine = {key: value for key, value in usual.items() if key in parameters_of(name)}
         if name not in PAPER:
             mine.pop("chunk_size", None)  # these look at every token that an engine hands over
+        told = {} if args.chunk_size is None else {"chunk_size": args.chunk_size}
+        told |= _overrides_of(name, overrides)
         if name == "settled" and profile is not None:
-            mine.pop("every", None)  # the profile's
-            told["profile"] = profile
             _mention_fitted(profile, traces)
-            _protect(profile, told, force=args.force)
-            told["force"] = args.force
+            _protect(told, force=args.force)
+            mine.pop("every")  # the profile's
+            told |= {"profile": profile, "force": args.force}
         made = [build_method(name, bits=identity["bits"], budget=budget, **{**mine, **told}) for budget in budgets]
         if not swept and isinstance(made[0], Rule) and math.isinf(made[0].parameters.threshold):
             some = made[0].thresholds()
@@ -148,6 +135,28 @@ def methods_of(
             raise ValueError(f"{name} has no threshold of its own: give one, such as {example}, or use bitcal compare")
         found += made
     return sorted(found, key=lambda method: budgets.index(method.parameters.budget))
+
+
+def _check_overrides(overrides: dict[str, Any], names: Sequence[str], identity: dict[str, Any], budget: int) -> None:
+    """Refuse what no method takes."""
+    for key, value in overrides.items():
+        method, _, parameter = key.rpartition(".")
+        if parameter in ("bits", "budget"):
+            raise ValueError(f"{parameter} cannot be set: bits come with the traces, budgets with --budgets")
+        if method and method not in names:
+            raise ValueError(f"--set {key}: {method!r} is none of the methods, {', '.join(names)}")
+        takers = [method] if method else names
+        if not any(parameter in parameters_of(name) for name in takers):
+            build_method(
+                takers[0], bits=identity["bits"], budget=budget, **{parameter: value}
+            )  # says what it would take
+
+
+def _overrides_of(name: str, overrides: dict[str, Any]) -> dict[str, Any]:
+    """What is set of a method: NAME of all that have it, then METHOD.NAME."""
+    everybody = {key: value for key, value in overrides.items() if key in parameters_of(name)}
+    own = {key.removeprefix(f"{name}."): value for key, value in overrides.items() if key.startswith(f"{name}.")}
+    return {**everybody, **own}
 
 
 def every_of(identity: dict[str, Any]) -> int:
@@ -166,12 +175,11 @@ def _mention_fitted(profile: Profile, traces: Sequence[Trace]) -> None:
         note(f"warning: the profile was fitted on {again} of these {len(traces)} items, on which it proves nothing")
 
 
-def _protect(profile: Profile, told: dict[str, Any], *, force: bool) -> None:
+def _protect(told: dict[str, Any], *, force: bool) -> None:
     """Refuse settings under which a profile's certificate says nothing, or with `force` protest."""
-    changed = [key for key in told if key != "profile"]
-    if not changed:
+    if not told:
         return
-    what = f"the profile was certified with its own {', '.join(changed)}"
+    what = f"the profile was certified with its own {', '.join(told)}"
     if not force:
         raise ProfileError(f"{what}, so that its promise does not hold with another; use --force to do it all the same")
     note(f"warning: {what}. Another was forced: no promise holds for what follows.")

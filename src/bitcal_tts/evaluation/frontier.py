@@ -66,7 +66,8 @@ def frontier(
 def _gate_points(traces: Sequence[Trace], gate: Gate, task: Task, tick: Callable[[], None] | None) -> list[Point]:
     sweep = GateSweep(traces, gate, task, tick=tick)
     scores = sweep.all_scores()
-    chosen = np.unique(np.quantile(scores, np.linspace(0, 1, _POINTS))) if scores.size else scores
+    grid = np.linspace(0, 1, _POINTS)
+    chosen = np.unique(np.quantile(scores, grid, method="higher")) if scores.size else scores
     own = gate.thresholds() if isinstance(gate, Rule) else [gate.parameters.threshold]
     thresholds = sorted({*map(float, chosen), *own})
     p, tokens, right = gate.parameters, sweep.full_tokens, sweep.full_correct
