@@ -123,5 +123,5 @@ def _show(profile: Profile, path: Path) -> None:
                 if more is None
                 else f"about {more:,} more items are needed"
             )
-            print(f"at {bits:g} bits nothing could be certified, so no statement will stop it: {why}")
+            print(f"at {bits:g} bits nothing could be certified, so everything is decoded to the end: {why}")
     print(f"profile: {path}")
