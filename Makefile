@@ -23,8 +23,10 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# CPUs differ in the dtype they multiply natively: everything in one, the engines in the other as well.
 test: lint
-	$(BIN)/python -m pytest
+	BITCAL_COMPUTE_DTYPE=float32 $(BIN)/python -m pytest
+	BITCAL_COMPUTE_DTYPE=bfloat16 $(BIN)/python -m pytest tests/engines
 
 clean:
 	rm -rf $(VENV) runs .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -134,9 +134,11 @@ def test_torchao_really_rounds(tiny: str, bits: int) -> None:
     groups = rounded.reshape(rounded.shape[0], -1, 64)
     assert max(len(group.unique()) for group in groups[0]) <= 2**bits
     assert not torch.equal(exact, rounded)
-    # N bits and, for 64 weights, a scale and a zero point
-    assert checkpoint.body_bits == pytest.approx(bits + (32 + bits) / 64, abs=0.02)
-    assert torch.equal(checkpoint.model.lm_head.weight, load_checkpoint(tiny, bits=32).model.lm_head.weight)
+    # N bits and, for 64 weights, a scale in the compute dtype and a zero point
+    scale = 8 * checkpoint.compute_dtype.itemsize
+    assert checkpoint.body_bits == pytest.approx(bits + (scale + bits) / 64, abs=0.02)
+    head = load_checkpoint(tiny, bits=32).model.lm_head.weight
+    assert torch.equal(checkpoint.model.lm_head.weight, head.to(checkpoint.compute_dtype))
 
 
 def test_sixteen_bits_are_bfloat16_values(tiny: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,8 @@ from bitcal_tts.engines.thinking import ThinkMarkers, find_markers
 
 TORCHAO_BITS = (2, 3, 5, 6)
 SUPPORTED_BITS = (2, 3, 4, 5, 6, 8, 16, 32)
+COMPUTE_DTYPE_VARIABLE = "BITCAL_COMPUTE_DTYPE"
+"""Names the compute dtype where none is asked for, in place of what the device multiplies natively."""
 _GROUP_SIZES = (64, 32)
 _HASHED = (".safetensors", ".bin", ".json", ".jinja", ".model")
 
@@ -130,7 +133,8 @@ def load_checkpoint(
         bits: 4 is bitsandbytes NF4, 8 bitsandbytes int8, 16 bfloat16, 32 float32; 2, 3, 5 and 6 are torchao
             round-to-nearest in groups of 64.
         device: `cuda` where there is one, else `cpu`.
-        compute_dtype: `bfloat16` where the device multiplies it natively, else `float32`.
+        compute_dtype: By default what BITCAL_COMPUTE_DTYPE names, else `bfloat16` where the device multiplies it
+            natively, else `float32`.
         template_options: Extra arguments of the chat template, such as `enable_thinking`.
         name: What to call the model in records; the source by default.
         markers: How the model marks its thinking, where it cannot be found.
@@ -200,13 +204,14 @@ def _from_pretrained(source: str, bits: int, place: torch.device, dtype: torch.d
 
 
 def _compute_dtype(asked: str | None, bits: float, place: torch.device) -> torch.dtype:
-    if asked is not None:
+    if asked is None and bits == 32:
+        return torch.float32
+    asked = asked or os.environ.get(COMPUTE_DTYPE_VARIABLE)
+    if asked:
         dtype = getattr(torch, asked, None)
         if dtype not in (torch.float32, torch.bfloat16, torch.float16):
             raise EngineError(f"compute dtype must be float32, bfloat16 or float16, got {asked!r}")
         return dtype  # type: ignore[no-any-return]
-    if bits == 32:
-        return torch.float32
     native = place.type != "cpu" or bool(torch.cpu._is_avx512_bf16_supported())
     return torch.bfloat16 if native else torch.float32
 
