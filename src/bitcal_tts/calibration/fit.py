@@ -56,10 +56,14 @@ def settled_parameters(identity: Mapping[str, Any], profile: Profile, budget: in
         bits=identity["bits"],
         budget=budget,
         profile=profile,
-        every=identity.get("probes") or 16,
+        every=_every(identity),
         **answer_options(identity),
         **options,
     )
+
+
+def _every(identity: Mapping[str, Any]) -> int:
+    return identity.get("probes") or 16
 
 
 def fit(
@@ -182,7 +186,7 @@ def _fit_scorer(
         "temperature": recordings[0].identity["decoding"]["temperature"],
         "splits": sorted({str(r.identity.get("split")) for r in recordings}),
         "budget": budget,
-        "every": recordings[0].identity.get("probes") or 16,
+        "every": _every(recordings[0].identity),
         "label": label,
         "looks": looks,
         "fitted_looks": len(right),

@@ -104,11 +104,13 @@ class TransformersEngine:
 
     def _check_profiles(self, requests: Sequence[Request], decoding: Decoding) -> None:
         """Refuse a profile on another model, dtype, precision, temperature or budget than it was fitted for."""
+        parameters = (r.controller.parameters for r in requests if r.controller is not None)
+        found = {id(p): p for p in parameters if isinstance(p, SettledParameters)}
+        if not found:
+            return
         served = {**self.describe(), "decoding": {"temperature": decoding.temperature}}
-        found = {id(r.controller.parameters): r.controller.parameters for r in requests if r.controller is not None}
-        for parameters in found.values():
-            if isinstance(parameters, SettledParameters):
-                parameters.check(served)
+        for settings in found.values():
+            settings.check(served)
 
     def _land(self, halted: list[Completion], by_id: dict[str, Request], batch_size: int) -> Iterator[Completion]:
         """Rows halted before their answer was written: let the model write it, within their budgets."""

@@ -150,12 +150,9 @@ class Profile:
                 raise ProfileError(f"the profile is damaged: it has no evidence for {bits:g} bits")
         if not all(math.isfinite(score) for scores in self.reference.values() for score in scores):
             raise ProfileError("the profile is damaged: its reference scores are not numbers")
-        if not all(isinstance(mark, str) for mark in _listed(self.identity.get("fitted_questions", []))):
+        marks = self.identity.get("fitted_questions", [])
+        if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
             raise ProfileError("the profile is damaged: its fitted_questions must be a list of names")
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [None]
 
 
 class _Logistic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -111,15 +111,17 @@ class Settled(Gate):
         return self._judge(self._features.vector(at_statement=False))
 
     def observe(self, step: Step) -> Decision:
-        """Take the next step and decide; what repeats itself exactly has said all that it will say."""
+        """Take the next step and decide."""
         if step.logprobs is None or step.margins is None:
             raise ValueError("settled needs the log-probability and margin of every token, which this engine hands not")
-        decision = super().observe(step)
-        if self._guard is None or not self._guard.looping or decision.halts or self._finished():
-            return decision
-        if self.tokens % self.parameters.every >= self.parameters.chunk_size:
-            return decision  # no boundary
-        return replace(decision, action=Action.STOP, reason=Reason.LOOP, landing=self.landing_for(Action.STOP))
+        return super().observe(step)
+
+    def _verdict(self, score: float | None, at_boundary: bool) -> tuple[Action, Reason]:
+        """As any gate; and what repeats itself exactly has said all that it will say."""
+        action, reason = super()._verdict(score, at_boundary)
+        if action is Action.CONTINUE and at_boundary and self._guard is not None and self._guard.looping:
+            return Action.STOP, Reason.LOOP
+        return action, reason
 
     def _judge(self, vector: NDArray[np.float64]) -> float:
         score: float = self.parameters.profile.score(vector)
