@@ -15,6 +15,7 @@ from bitcal_tts.engines.base import Request
 from bitcal_tts.engines.checkpoint import load_checkpoint
 from bitcal_tts.engines.transformers import TransformersEngine
 from bitcal_tts.files import write_json
+from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.tasks import load_task
 from bitcal_tts.tiny import models
 from bitcal_tts.traces.record import environment
@@ -41,11 +42,12 @@ def load(args: argparse.Namespace) -> TransformersEngine:
     return TransformersEngine(checkpoint)
 
 
-def requests(n: int, budget: int, controller: Any = None) -> list[Request]:
-    """Prompts of the default task."""
+def requests(n: int, budget: int, method: Any = None) -> list[Request]:
+    """Prompts of the default task, decoded to the end unless a method is given, which then owns the budget."""
     task = load_task()
     items = task.items(n, seed=0)
-    return [Request(str(i), task.prompt(item), budget, seed=i, controller=controller) for i, item in enumerate(items)]
+    method = method or to_the_end(budget)
+    return [Request(str(i), task.prompt(item), method, seed=i) for i, item in enumerate(items)]
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:

@@ -22,12 +22,13 @@ def main() -> None:
     rows = []
     for folder in args.traces:
         store = TraceStore.open(folder)
-        identity, environment = store.identity, store.manifest["environment"]
+        identity, environment = store.description, store.manifest.environment
         machine = environment["machine"]
         on_gpu = identity["device"] == "cuda"
         rows.append({
             "model": identity["model"], "bits": identity["bits"], "style": identity["style"],
-            "temperature": identity["decoding"]["temperature"], "batch": min(identity["batch_size"], identity["n"]),
+            "temperature": identity["decoding"]["temperature"],
+            "batch": min(store.manifest.segments[0].batch_size, identity["n"]),
             "compute_dtype": identity["compute_dtype"],
             "machine": machine["gpu"] if on_gpu else f"{machine['cores']} cores of {machine['cpu']}",
             **describe(store), "versions": environment["versions"],

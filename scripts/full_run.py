@@ -83,7 +83,6 @@ def record_cell(cell: Cell, folder: Path, batch: int, budget: int) -> str:
         budget=budget,
         seed=cell.seed,
         decoding=Decoding(cell.temperature, cell.seed),
-        style=cell.style,
         batch_size=batch,
         probes=cell.probes,
     )

@@ -20,7 +20,8 @@ from typing import Any
 from bitcal_tts import UnreachableStopWarning, build_method
 from bitcal_tts.commands.build import floor_of
 from bitcal_tts.commands.record import describe
-from bitcal_tts.commands.replay import task_of_store, write_outcomes
+from bitcal_tts.commands.recordings import task_of
+from bitcal_tts.commands.replay import write_outcomes
 from bitcal_tts.evaluation.comparison import compare, corrected
 from bitcal_tts.evaluation.drawing import draw_to
 from bitcal_tts.evaluation.evidence import reliability_diagram
@@ -30,7 +31,8 @@ from bitcal_tts.evaluation.signal_card import confidence_reliability
 from bitcal_tts.evaluation.tables import name_of, paper_tables, test_cells
 from bitcal_tts.files import write_json, write_text
 from bitcal_tts.tiny import models
-from bitcal_tts.traces.replay import Outcome, answer_options, outcomes
+from bitcal_tts.traces.outcome import Outcome
+from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.store import TraceStore
 
 BUDGETS = (128, 256, 512)
@@ -40,14 +42,15 @@ Row = dict[str, Any]
 
 def replay_cell(store: TraceStore) -> tuple[list[Row], list[Row], list[Outcome]]:
     """Every method at every budget on one recording."""
-    identity, task, traces = store.identity, task_of_store(store.identity), store.read()
+    identity, task, traces = store.description, task_of(store.description), store.read()
     took = describe(store)
     rows, found = [], []
     for budget in BUDGETS:
         for name in METHODS:
             options: Row = {"min_tokens": models.MIN_TOKENS}
             if name == "complete":
-                options = answer_options(identity)
+                opening, close = identity["thinking"] or (None, None)
+                options = {"answers": identity["answers"], "opening": opening, "close": close}
             done = outcomes(traces, build_method(name, bits=identity["bits"], budget=budget, **options), task)
             found += done
             rows.append({
@@ -89,7 +92,7 @@ def variants(identity: dict[str, Any], auto_floor: int) -> dict[str, dict[str, A
 
 def ablate(store: TraceStore, budget: int) -> dict[str, Any]:
     """The ablation on one recording, with paired tests against the paper's method and against fixed."""
-    identity, task, traces = store.identity, task_of_store(store.identity), store.read()
+    identity, task, traces = store.description, task_of(store.description), store.read()
     auto = floor_of("auto", identity, traces)
     found = outcomes(traces, build_method("fixed", bits=identity["bits"], budget=budget), task)
     rows = [summarise(found, identity)]
@@ -123,14 +126,20 @@ def reliabilities(stores: Sequence[TraceStore]) -> list[Row]:
     """The paper's confidence against "the answer now is right" on each recording."""
     told = []
     for store in stores:
-        identity = store.identity
+        identity = store.description
         reliable = confidence_reliability(
-            store.read(), task_of_store(identity), bits=identity["bits"], budget=identity["budget"],
+            store.read(), task_of(identity), bits=identity["bits"], budget=identity["budget"],
             chunk_size=identity["chunk_size"], min_tokens=models.MIN_TOKENS,
         )  # fmt: skip
         row = {key: identity[key] for key in ("model", "bits", "scheme", "style")}
         told.append({**row, "temperature": identity["decoding"]["temperature"], "n": identity["n"], **reliable})
     return told
+
+
+def _order(store: TraceStore) -> tuple[Any, ...]:
+    """By style, temperature, then the largest and most precise first."""
+    about = store.description
+    return (about["style"], about["decoding"]["temperature"], -about["parameters"], -about["bits"])
 
 
 def main() -> None:
@@ -142,9 +151,10 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore", UnreachableStopWarning)
     folders = sorted(p.parent for p in args.traces.glob("*/manifest.json"))
-    stores = [s for s in map(TraceStore.open, folders) if s.identity["split"] == "test" and s.identity["seed"] == 0]
-    stores.sort(key=lambda s: (s.identity["style"], s.identity["decoding"]["temperature"], -s.identity["parameters"],
-                               -s.identity["bits"]))  # fmt: skip
+    stores = [
+        s for s in map(TraceStore.open, folders) if s.description["split"] == "test" and s.description["seed"] == 0
+    ]
+    stores.sort(key=_order)
     rows: list[Row] = []
     tests: list[Row] = []
     everything: list[Outcome] = []
@@ -159,7 +169,7 @@ def main() -> None:
             print(f"[{i}/{len(stores)}] {name}", flush=True)
     write_json(args.out / "rows.json", {
         "schema": 1, "rows": rows, "comparisons": corrected(tests),
-        "environment": stores[0].manifest["environment"],
+        "environment": stores[0].manifest.environment,
     })  # fmt: skip
     write_outcomes(args.out / "outcomes.parquet", everything)
     greedy = [r for r in rows if r["style"] == "instruct" and r["temperature"] == 0]
@@ -169,7 +179,9 @@ def main() -> None:
     ablations = [ablate(by_name[f"{m}-{b}bit-instruct-t0"], 512) for m in ("tiny-15m", "tiny-1m") for b in (4, 16, 2)]
     write_json(args.out / "ablation.json", {"schema": 1, "ablations": ablations})
     write_text(args.out / "ablation.md", "# Ablation\n\n" + "\n\n".join(map(ablation_table, ablations)) + "\n")
-    told = reliabilities([s for s in stores if s.identity["style"] == "instruct" and s.identity["model"] == "tiny-15m"])
+    told = reliabilities(
+        [s for s in stores if s.description["style"] == "instruct" and s.description["model"] == "tiny-15m"]
+    )
     write_json(args.out / "reliability.json", {"schema": 1, "rows": told})
     shown = [row for row in told if row["temperature"] == 0]
     draw_to(args.out / "figures" / "reliability", lambda: reliability_diagram(shown))

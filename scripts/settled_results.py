@@ -26,12 +26,13 @@ from typing import Any
 import numpy as np
 
 from bitcal_tts import UnreachableStopWarning, build_method
-from bitcal_tts.calibration.fit import KINDS, Recording, fit, settled_parameters
+from bitcal_tts.calibration.fit import KINDS, fit
+from bitcal_tts.calibration.recording import Recording
 from bitcal_tts.calibration.risk import P_VALUES, certify, grid
 from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.commands.build import floor_of
 from bitcal_tts.commands.compare import compare_store
-from bitcal_tts.commands.fit import read_recording
+from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.evaluation.comparison import compare, corrected
 from bitcal_tts.evaluation.drawing import draw_to
 from bitcal_tts.evaluation.evidence import frontier_figure, why_bits_figure
@@ -40,9 +41,10 @@ from bitcal_tts.evaluation.statistics import savings, wilson
 from bitcal_tts.evaluation.tables import test_cells
 from bitcal_tts.files import write_json, write_text
 from bitcal_tts.halting.features import MARKERS, NAMES
-from bitcal_tts.halting.settled import Settled
+from bitcal_tts.halting.request import RequestParameters
+from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.record import environment
-from bitcal_tts.traces.replay import Outcome, answer_options, outcomes
+from bitcal_tts.traces.replay import outcomes
 
 BITS = (16, 8, 4, 3, 2)
 ADDED = 8  # recorded after the scorers were fitted
@@ -55,22 +57,24 @@ def evaluate(recording: Recording, methods: list[Any], **told: Any) -> tuple[lis
     """A row a method on one held-out recording, with what is told of them."""
     rows, found = [], []
     for method in methods:
-        done = outcomes(recording.traces, method, recording.task)
+        done = outcomes(recording.traces, method, recording.task, identity=recording.identity)
         found += done
         lost = wilson(sum(o.lost for o in done), len(done))
-        row = {**summarise(done, dict(recording.identity)), "seed": recording.identity["seed"]}
+        row = {**summarise(done, dict(recording.description)), "seed": recording.description["seed"]}
         rows.append({**row, "lost_low": lost.low, "lost_high": lost.high, **told})
     return rows, found
 
 
 def plain(recording: Recording) -> list[Any]:
     """The methods that need no fitting; the paper's own where it was made for, in texts without thinking."""
-    identity = recording.identity
-    shared = {"bits": identity["bits"], "budget": identity["budget"]}
-    found: list[Any] = [build_method("fixed", **shared), build_method("complete", **shared, **answer_options(identity))]
-    if identity["style"] == "instruct":
-        floor = floor_of(None, dict(identity), recording.traces)
-        found.append(build_method("bitcal_tts", **shared, chunk_size=identity["chunk_size"], min_tokens=floor))
+    about = dict(recording.description)
+    opening, close = about["thinking"] or (None, None)
+    shared = {"bits": about["bits"], "budget": about["budget"]}
+    complete = build_method("complete", **shared, opening=opening, close=close)
+    found: list[Any] = [build_method("fixed", **shared), complete]
+    if about["style"] == "instruct":
+        floor = floor_of(None, about, recording.traces)
+        found.append(build_method("bitcal_tts", **shared, chunk_size=about["chunk_size"], min_tokens=floor))
     return found
 
 
@@ -132,10 +136,9 @@ def goals(traces: Path, out: Path) -> None:
                 own = [{"risk": None, "kind": None, **test} for test in compare(found, against=["fixed"])]
                 for kind, risk in itertools.product(KINDS, RISKS) if style == "thinking" else ():
                     profile = load_profile(profile_path(out, kind, risk))
-                    settings = settled_parameters(
-                        recording.identity, profile, recording.identity["budget"], threshold=profile.threshold(bits)
-                    )
-                    more, gated = evaluate(recording, [Settled(settings)], risk=risk, kind=kind)
+                    budget = recording.description["budget"]
+                    method = build_method("settled", bits=bits, budget=budget, profile=profile)
+                    more, gated = evaluate(recording, [method], risk=risk, kind=kind)
                     rows += more
                     fixed = [o for o in found if o.method == "fixed"]
                     own += [{"risk": risk, "kind": kind, **t} for t in compare(fixed + gated, against=["fixed"])]
@@ -155,7 +158,7 @@ def goals(traces: Path, out: Path) -> None:
 
 def held_out_recording(traces: Path, bits: int, seed: int, style: str = "thinking") -> Recording:
     """A draw of held-out problems at a precision."""
-    return read_recording(held_out_folder(traces, bits, seed, style))
+    return open_recording(held_out_folder(traces, bits, seed, style)).recording
 
 
 def held_out_folder(traces: Path, bits: int, seed: int, style: str = "thinking") -> Path:
@@ -175,11 +178,11 @@ def simulate(calibration: list[Recording], held_out: dict[int, Recording], out: 
     rng = np.random.default_rng(0)
     told: list[Row] = []
     for recording in calibration:
-        looks = recording.looks(512, "statements")
+        looks = recording.table(512, "statements")
         scores = scorer.scores(looks.vectors)
-        own = held_out[int(recording.bits)].looks(512, "statements")
+        own = held_out[int(recording.bits)].table(512, "statements")
         thresholds = grid(scorer.scores(own.vectors))
-        lost = np.stack([looks.losses(scores, t) for t in thresholds], axis=1)
+        lost = np.stack([looks.cut(t, scores).lost for t in thresholds], axis=1)
         population = lost.mean(axis=0)
         column = {t: j for j, t in enumerate(thresholds)}
         for risk in (0.005, 0.01, 0.02):
@@ -215,7 +218,7 @@ def why_bits(calibration: list[Recording], held_out: dict[int, Recording], out: 
     pooled = load_profile(profile_path(out, "logistic", 0.01))
     told = []
     for bits, recording in held_out.items():
-        looks = recording.looks(512, "statements")
+        looks = recording.table(512, "statements")
         own = fit([by_bits[bits]], **options)
         refitted = full if bits == 16 else fit([by_bits[bits]], known=full, **options)
         for name, profile, threshold in (
@@ -225,8 +228,8 @@ def why_bits(calibration: list[Recording], held_out: dict[int, Recording], out: 
             ("pooled, bits a feature, threshold each", pooled, pooled.thresholds[float(bits)]),
         ):
             scores = profile.scores(looks.vectors)
-            cut = looks.at(scores, threshold)
-            lost = wilson(int(looks.losses(scores, threshold).sum()), looks.n)
+            cut = looks.cut(threshold, scores)
+            lost = wilson(int(cut.lost.sum()), looks.n)
             told.append({
                 "bits": bits, "calibrator": name, "threshold": threshold if math.isfinite(threshold) else None,
                 "n": looks.n, "lost": lost.value, "lost_low": lost.low, "lost_high": lost.high,
@@ -268,20 +271,14 @@ def ablate(calibration: list[Recording], held_out: dict[int, Recording], out: Pa
         rows = []
         for name, changes in variants:
             profile = fit(own, **{"risk": 0.01, "confidence": 0.9, **changes})
-            looks = recording.looks(512, changes.get("looks", "statements"))
-            scores, threshold = profile.scores(looks.vectors), profile.threshold(bits)
-            cut = looks.at(scores, threshold)
-            ids = [trace.item.id for trace in recording.traces]
-            found += [
-                Outcome(item, name, bits, 512, int(cost), 0, "halted" if halted else "eos", "", None, bool(right),
-                        bool(full), int(tokens))
-                for item, cost, right, halted, full, tokens in zip(
-                    ids, cut.cost, cut.correct, cut.halted, looks.full_right, looks.full_tokens, strict=True)
-            ]  # fmt: skip
+            looks = recording.table(512, changes.get("looks", "statements"))
+            cut = looks.cut(profile.threshold(bits), profile.scores(looks.vectors))
+            settings = RequestParameters(name=name, bits=bits, budget=512)
+            found += cut.outcomes(recording.traces, settings)
             rows.append({
                 "variant": name, "tokens": float(cut.cost.mean()),
                 "share_of_full": float(cut.cost.sum() / looks.full_tokens.sum()), "accuracy": float(cut.correct.mean()),
-                "full_accuracy": float(looks.full_right.mean()), "lost": float(looks.losses(scores, threshold).mean()),
+                "full_accuracy": float(looks.full_right.mean()), "lost": float(cut.lost.mean()),
             })  # fmt: skip
         base = [o.tokens for o in found if o.method == "all"]
         for row in rows:
@@ -316,7 +313,7 @@ def field(traces: Path, out: Path) -> None:
         told = compare_store(argparse.Namespace(
             traces=held_out_folder(traces, bits, 1), profile=str(profile_path(out, "logistic", 0.01)),
             methods=None, budget=None, target=0.01, json=True, force=False, overrides=[], chunk_size=None,
-            min_tokens=None,
+            min_tokens=None, answers=None, declare=[],
         ))  # fmt: skip
         write_json(out / f"compare-{bits}.json", {"schema": 1, **told})
         print(f"compared at {bits} bits", flush=True)
@@ -358,7 +355,9 @@ def main() -> None:
 
     @cache
     def calibration() -> list[Recording]:
-        return [read_recording(args.traces / f"tiny-15m-{bits}bit-thinking-t0.6-calibration") for bits in BITS]
+        return [
+            open_recording(args.traces / f"tiny-15m-{bits}bit-thinking-t0.6-calibration").recording for bits in BITS
+        ]
 
     @cache
     def fresh() -> dict[int, Recording]:

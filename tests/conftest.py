@@ -64,7 +64,7 @@ def store(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     from bitcal_tts.traces.record import record
 
     folder = tmp_path_factory.mktemp("recorded") / "traces"
-    return record(engine, load_task(), folder, n=40, budget=192, batch_size=32, style="instruct", keep_hidden=True)
+    return record(engine, load_task(), folder, n=40, budget=192, batch_size=32, keep_hidden=True)
 
 
 @pytest.fixture(scope="session")
@@ -86,6 +86,6 @@ def probed(thinking_engine: Any, tmp_path_factory: pytest.TempPathFactory) -> An
 
     folder = tmp_path_factory.mktemp("probed") / "traces"
     return record(
-        thinking_engine, load_task(), folder, n=64, budget=320, batch_size=64, style="thinking",
+        thinking_engine, load_task(), folder, n=64, budget=320, batch_size=64,
         decoding=Decoding(0.6), probes=16,
     )  # fmt: skip

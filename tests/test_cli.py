@@ -63,9 +63,10 @@ def test_record_then_replay(tiny: str, capsys: pytest.CaptureFixture[str], tmp_p
         assert row["model"] == "tiny-1m"
         assert row["min_tokens"] == (None if row["method"] == "complete" else 32)
         assert 0 <= row["accuracy_low"] <= row["accuracy"] <= row["accuracy_high"] <= 1
-    assert (tmp_path / "traces" / "outcomes.parquet").exists()
+    assert (tmp_path / "traces" / "replays" / "1" / "outcomes.parquet").exists()
     assert main(["replay", "traces", "--methods", "fixed"]) == 0
-    assert "fixed" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "fixed" in told and "outcomes and summary: traces/replays/2" in told and "next: bitcal report" in told
 
 
 def test_run_is_record_and_replay_in_one(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +116,7 @@ def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.Captur
     assert main([*usual, "--skip-long"]) == 0
     assert json.loads(capsys.readouterr().out)["items"] == 2
     manifest = json.loads(Path("t/manifest.json").read_text())
-    assert (manifest["identity"]["n"], manifest["identity"]["skipped_long"]) == (2, 1)
+    assert [(part["items"], part["skipped_long"]) for part in manifest["segments"]] == [(2, 1)]
 
 
 @pytest.mark.parametrize(

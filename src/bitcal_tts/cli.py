@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from bitcal_tts import __version__
 from bitcal_tts.halting.drift import DriftWarning
 from bitcal_tts.halting.parameters import UnreachableStopWarning
+from bitcal_tts.halting.settled import ProfileWarning
 
 COMMANDS = {
     "run": "record, replay every method, report: the whole experiment",
@@ -27,6 +28,9 @@ COMMANDS = {
     "import": "released per-item records -> outcomes",
     "doctor": "what this machine can run, and how to install the rest",
 }
+
+
+_NOTED = (UnreachableStopWarning, DriftWarning, ProfileWarning)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -52,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     parser = _Parser(prog="bitcal", description="Stops a quantized reasoning model when its answer is settled.")
     parser.add_argument("--version", action="version", version=f"bitcal {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
@@ -64,8 +68,8 @@ def _main(argv: Sequence[str] | None) -> int:
             _fill(sub, name, arguments)
     args = parser.parse_args(arguments)
     with warnings.catch_warnings():
-        warnings.simplefilter("always", UnreachableStopWarning)
-        warnings.simplefilter("always", DriftWarning)
+        for kind in _NOTED:
+            warnings.simplefilter("always", kind)
         warnings.showwarning = _notes()
         return _run(args)
 
@@ -155,9 +159,10 @@ def _notes() -> Callable[..., None]:
     shown: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if issubclass(category, (UnreachableStopWarning, DriftWarning)) and str(message) not in shown:
+        if issubclass(category, _NOTED) and str(message) not in shown:
             shown.add(str(message))
-            print(f"note: {message}", file=sys.stderr)
+            word = "note" if issubclass(category, UnreachableStopWarning) else "warning"
+            print(f"{word}: {message}", file=sys.stderr)
 
     return show
 

@@ -11,21 +11,43 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bitcal_tts import build_method
-from bitcal_tts.calibration.fit import Recording, _labelled, fit, settled_parameters
+from bitcal_tts import BitCal, build_method
+from bitcal_tts.calibration.fit import _labelled, fit
+from bitcal_tts.calibration.recording import Recording
 from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.cli import main
-from bitcal_tts.commands.replay import task_of_store
+from bitcal_tts.commands.recordings import open_recording
+from bitcal_tts.engines.base import Decoding, Request
 from bitcal_tts.halting.features import NAMES
+from bitcal_tts.halting.identity import KEYS, Identity
 from bitcal_tts.halting.profile import Profile, ProfileError
-from bitcal_tts.halting.settled import Settled
-from bitcal_tts.traces.gates import GateSweep
+from bitcal_tts.halting.settled import ProfileWarning
+from bitcal_tts.tasks import load_task
+from bitcal_tts.traces.looks import gate_looks
+from bitcal_tts.traces.outcome import Outcome
+from bitcal_tts.traces.record import record
 from bitcal_tts.traces.replay import outcomes
 
 
 @pytest.fixture(scope="module")
 def recording(probed: Any) -> Recording:
-    return Recording(probed.identity, probed.read(), task_of_store(probed.identity))
+    return open_recording(probed.folder).recording
+
+
+def at_bits(recording: Recording, bits: float, **changes: Any) -> Recording:
+    """The same recording, as if of another precision."""
+    description = {**recording.description, "bits": bits, **changes}
+    return Recording(description, recording.traces, recording.task, Identity.of(description, signals="full"))
+
+
+def method_at(profile: Profile, threshold: float) -> Any:
+    """The method with another threshold than the certified one."""
+    with pytest.warns(ProfileWarning, match="certified with its own threshold"):
+        return build_method("settled", bits=32, budget=320, profile=profile, threshold=threshold, force=True)
+
+
+def replayed(recording: Recording, method: Any) -> list[Outcome]:
+    return outcomes(recording.traces, method, recording.task, identity=recording.identity)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +60,7 @@ def test_a_fitted_profile_does_what_its_evidence_says(recording: Recording, prof
     assert told["certified"] and math.isfinite(profile.threshold(32))
     assert told["tokens"] < told["full_tokens"]
     assert told["certified_items"] == 32
-    settings = settled_parameters(recording.identity, profile, 320, threshold=profile.threshold(32))
-    done = outcomes(recording.traces, Settled(settings), recording.task)
+    done = replayed(recording, build_method("settled", bits=32, budget=320, profile=profile))
     assert {"settled"} <= {o.reason for o in done}
     assert all(o.tokens <= 320 for o in done)
 
@@ -48,18 +69,19 @@ def test_a_fitted_profile_does_what_its_evidence_says(recording: Recording, prof
 def test_arrays_sweep_and_replay_agree(recording: Recording, kind: str) -> None:
     """One walk, any scorer, any threshold: exactly what the method does."""
     fitted = fit([recording], risk=0.3, confidence=0.8, kind=kind)
-    looks = recording.looks(320, "statements")
+    looks = recording.table(320, "statements")
     scores = fitted.scores(looks.vectors)
-    sweep = GateSweep(
-        recording.traces, Settled(settled_parameters(recording.identity, fitted, 320, threshold=0.5)), recording.task
-    )
+    gate = build_method("settled", bits=32, budget=320, profile=fitted)
+    rising = gate_looks(recording.traces, gate, recording.task, identity=recording.identity)
+    assert len(rising) < len(looks)
     for threshold in (0.0, float(np.median(scores)), float(np.quantile(scores, 0.9)), math.inf):
-        method = Settled(settled_parameters(recording.identity, fitted, 320, threshold=threshold))
-        done = outcomes(recording.traces, method, recording.task)
-        for cut in (looks.at(scores, threshold), sweep.at(threshold)):
-            assert cut.cost.tolist() == [o.tokens + o.probe_tokens for o in done]
+        done = replayed(recording, method_at(fitted, threshold))
+        for cut in (looks.cut(threshold, scores), rising.cut(threshold)):
+            assert cut.cost.tolist() == [o.cost for o in done]
             assert cut.correct.tolist() == [o.correct for o in done]
             assert cut.halted.tolist() == [o.finish == "halted" for o in done]
+            told = cut.outcomes(recording.traces, method_at(fitted, threshold).parameters)
+            assert told == [replace(o, answer=None) for o in done]
 
 
 def test_boosted_trees_score_as_scikit_learn_does(recording: Recording) -> None:
@@ -67,31 +89,29 @@ def test_boosted_trees_score_as_scikit_learn_does(recording: Recording) -> None:
 
     from bitcal_tts.calibration.fit import _boosted
 
-    looks = recording.looks(320, "statements")
-    columns, right = looks.vectors, looks.right
+    looks = recording.table(320, "statements")
+    columns, right = looks.vectors, looks.stops.right
     fitted = GradientBoostingClassifier(
         n_estimators=80, max_depth=3, learning_rate=0.15, subsample=0.5, max_features=8, random_state=0
     ).fit(columns, right)
-    mine = Profile("boosted", NAMES, _boosted(columns, right), {}, {}, {}, {})
+    mine = Profile("boosted", NAMES, _boosted(columns, right), {})
     assert mine.scores(columns) == pytest.approx(fitted.predict_proba(columns)[:, 1], abs=1e-9)
 
 
 def test_labels_features_and_looks_can_be_chosen(recording: Recording) -> None:
     few = fit([recording], risk=0.3, confidence=0.8, label="final", features=("tokens", "agreeing"))
-    assert few.features == ("tokens", "agreeing") and few.identity["label"] == "final"
-    assert fit([recording], risk=0.3, confidence=0.8, looks="both").identity["looks"] == "both"
+    assert few.features == ("tokens", "agreeing") and few.fitted["label"] == "final"
+    assert fit([recording], risk=0.3, confidence=0.8, looks="both").settings["looks"] == "both"
 
 
 def test_without_gold_another_answer_than_the_full_runs_is_a_loss(recording: Recording) -> None:
     """So that nothing is certified for free where no answer is known."""
-    unknown = Recording(
-        recording.identity, [replace(t, item=replace(t.item, answer="")) for t in recording.traces], recording.task
-    )
+    without = [replace(t, item=replace(t.item, answer="")) for t in recording.traces]
+    unknown = Recording(recording.description, without, recording.task, recording.identity)
     blind = fit([unknown], risk=0.3, confidence=0.8, label="final")
-    looks = recording.looks(320, "statements")
-    scores = blind.scores(looks.vectors)
-    threshold = blind.threshold(32)
-    lost, changed = looks.losses(scores, threshold), looks.losses(scores, threshold, "final")
+    looks = recording.table(320, "statements")
+    cut = looks.cut(blind.threshold(32), blind.scores(looks.vectors))
+    lost, changed = cut.losses("gold"), cut.losses("final")
     assert not (lost & ~changed).any()  # every lost one is counted
     assert changed.mean() < 0.5
     assert blind.evidence["32"]["loss"] == "another answer than the full run's"
@@ -101,16 +121,15 @@ def test_the_looks_that_were_certified_are_the_looks_that_are_served(recording: 
     both = fit([recording], risk=0.3, confidence=0.8, looks="both")
     method = build_method("settled", bits=32, budget=320, profile=both)
     assert method.parameters.looks == "both"
-    opening, close = recording.identity["thinking"]
+    opening, close = recording.description["thinking"]
     method = build_method("settled", bits=32, budget=320, profile=both, opening=opening, close=close)
-    looks = recording.looks(320, "both")
-    cut = looks.at(both.scores(looks.vectors), both.threshold(32))
-    done = outcomes(recording.traces, method, recording.task)
-    assert [o.tokens for o in done] == cut.cost.tolist()
+    looks = recording.table(320, "both")
+    cut = looks.cut(both.threshold(32), both.scores(looks.vectors))
+    assert [o.tokens for o in replayed(recording, method)] == cut.cost.tolist()
 
 
 def test_a_new_precision_needs_only_a_threshold(recording: Recording, profile: Profile) -> None:
-    other = Recording({**recording.identity, "bits": 4}, recording.traces, recording.task)
+    other = at_bits(recording, 4, scheme="bitsandbytes nf4")
     both = fit([other], risk=0.4, confidence=0.6, known=profile)
     assert set(both.thresholds) == {32.0, 4.0}
     assert both.model == profile.model
@@ -126,7 +145,7 @@ def test_nothing_certifies_then_nothing_stops(recording: Recording) -> None:
     assert (told["tokens"], told["accuracy"]) == (told["full_tokens"], told["full_accuracy"])
     settled = build_method("settled", bits=32, budget=320, profile=strict)
     fixed = build_method("fixed", bits=32, budget=320)
-    ends = [[(o.tokens, o.answer) for o in outcomes(recording.traces, m, recording.task)] for m in (settled, fixed)]
+    ends = [[(o.tokens, o.answer) for o in replayed(recording, m)] for m in (settled, fixed)]
     assert ends[0] == ends[1]
 
 
@@ -148,17 +167,16 @@ def test_a_loop_is_landed(recording: Recording, profile: Profile) -> None:
         hidden_similarities=np.zeros(9, dtype=np.float32),
         probes={at: next(iter(trace.probes.values())) for at in range(16, n, 16)},
     )
-    method = build_method("settled", bits=32, budget=320, profile=profile, threshold=2.0, opening=None)
-    (outcome,) = outcomes([looping], method, recording.task)
+    with pytest.warns(ProfileWarning, match="certified with its own threshold .*, opening"):
+        method = build_method("settled", bits=32, budget=320, profile=profile, threshold=2.0, opening=None, force=True)
+    (outcome,) = outcomes([looping], method, recording.task, identity=recording.identity)
     assert outcome.reason == "loop" and outcome.tokens < n and outcome.answer is not None
 
 
 def test_a_known_profile_keeps_its_budget_and_temperature(recording: Recording, profile: Profile) -> None:
     with pytest.raises(ProfileError, match="fitted for budget 320, this is 64"):
         fit([recording], risk=0.3, confidence=0.8, known=profile, budget=64)
-    cold = Recording(
-        {**recording.identity, "bits": 4, "decoding": {"temperature": 0.0}}, recording.traces, recording.task
-    )
+    cold = at_bits(recording, 4, decoding={**recording.description["decoding"], "temperature": 0.0})
     with pytest.raises(ProfileError, match="must agree in temperature: 0.6 and 0.0"):
         fit([recording, cold], risk=0.3, confidence=0.8)
     with pytest.raises(ProfileError, match="fitted for temperature 0.6, this is 0.0"):
@@ -174,7 +192,7 @@ def test_a_profile_survives_its_file(profile: Profile, recording: Recording, tmp
     save_profile(path, profile)
     again = load_profile(path)
     assert again == profile
-    vectors = recording.looks(320, "statements").vectors
+    vectors = recording.table(320, "statements").vectors
     assert again.scores(vectors).tolist() == profile.scores(vectors).tolist()
 
 
@@ -185,26 +203,49 @@ def test_a_profile_survives_its_file(profile: Profile, recording: Recording, tmp
         ({"model_sha256": "0"}, "fitted for model_sha256"),
         ({"engine": "vllm", "style": "x"}, "fitted for engine 'transformers', this is 'vllm'; fitted for style"),
         ({"compute_dtype": "float16"}, "compute_dtype"),
+        ({"scheme": "bfloat16"}, "fitted for scheme 'float32', this is 'bfloat16'"),
         ({"task": "gsm8k"}, "task"),
-        ({"decoding": {"temperature": 1.0}}, "fitted for temperature 0.6, this is 1.0"),
+        ({"prompt_sha256": "0"}, "prompt_sha256"),
+        ({"system": "Be brief."}, "fitted for system None, this is 'Be brief.'"),
+        ({"template_sha256": "0"}, "template_sha256"),
+        ({"temperature": 1.0}, "fitted for temperature 0.6, this is 1.0"),
+        ({"top_p": 0.95}, "fitted for top_p 1.0, this is 0.95"),
+        ({"top_k": 20}, "top_k"),
+        ({"min_p": 0.1}, "min_p"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty"),
         ({"thinking": None}, "thinking"),
+        ({"signals": "top-20"}, "fitted for signals 'full', this is 'top-20'"),
+        ({"budget": 64}, "fitted for budget 320, this is 64"),
     ],
 )
 def test_a_profile_for_something_else_is_refused(
     profile: Profile, recording: Recording, change: dict[str, Any], message: str
 ) -> None:
-    profile.check(recording.identity, 320)
-    with pytest.raises(ProfileError, match="for budget 320, this is 64"):
-        profile.check(recording.identity, 64)
+    served = recording.identity
+    profile.check(served)
     with pytest.raises(ProfileError, match=message):
-        profile.check({**recording.identity, **change})
+        profile.check(served.with_known(**change))
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key != "model"])
+def test_a_profile_is_refused_on_what_is_unknown(profile: Profile, recording: Recording, key: str) -> None:
+    served = recording.identity
+    known = {name: value for name, value in served.known.items() if name != key}
+    with pytest.raises(ProfileError, match=rf"{key}.*unknown"):
+        profile.check(Identity(known))
+    declared = Identity(known).declare({key: served[key]})
+    profile.check(declared)
+    assert declared.declared == {key}
+    if key != "bits":  # the evidence has its own
+        with pytest.raises(ProfileError, match=rf"{key}"):
+            profile.check(Identity(known).declare({key: "something else"}))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda d: d.pop("thresholds"), "lacks thresholds"),
-        (lambda d: d.update(version=2), "has version 2, this program reads 1"),
+        (lambda d: d.update(version=1), "has version 1, this program reads 2"),
         (lambda d: d.update(features=["mood"]), "features that are not known here: mood"),
         (lambda d: d.update(kind="neural"), "kind must be logistic or boosted"),
         (lambda d: d["model"].pop("weights"), "is damaged: KeyError"),
@@ -220,7 +261,10 @@ def test_a_profile_for_something_else_is_refused(
         (lambda d: d.update(evidence={}), "no evidence for 32 bits"),
         (lambda d: d.update(version=True), "has version True"),
         (lambda d: d["reference"].update({"32": [float("nan")]}), "reference scores are not numbers"),
-        (lambda d: d["identity"].update(fitted_questions=5), "fitted_questions must be a list"),
+        (lambda d: d["fitted"].update(questions=5), "fitted questions must be a list"),
+        (lambda d: d["identity"].update(mood="good"), "not mood"),
+        (lambda d: d["identity"].update(declared=5), "declared must be a list"),
+        (lambda d: d.update(settings=3), "settings must be an object"),
     ],
 )
 def test_a_damaged_profile_is_named(profile: Profile, tmp_path: Path, change: Any, message: str) -> None:
@@ -253,16 +297,18 @@ def test_too_few_items_and_one_class_are_named(recording: Recording) -> None:
         fit([recording], risk=0, confidence=0.9)
     wrong = [replace(t, item=replace(t.item, answer="-987")) for t in recording.traces]
     with pytest.raises(ValueError, match="no full run is right, so that nothing could be lost"):
-        fit([Recording(recording.identity, wrong, recording.task)], risk=0.1, confidence=0.9)
-    looks = recording.looks(320, "statements")
+        hopeless = Recording(recording.description, wrong, recording.task, recording.identity)
+        fit([hopeless], risk=0.1, confidence=0.9)
+    looks = recording.table(320, "statements")
     with pytest.raises(ValueError, match="with one class only there is nothing to fit"):
-        _labelled([replace(looks, right=np.ones_like(looks.right))], "gold")
+        always = replace(looks.stops, right=np.ones_like(looks.stops.right))
+        _labelled([replace(looks, stops=always)], "gold")
     with pytest.raises(ValueError, match="no answer is ever stated"):
         _labelled([looks.of([])], "gold")
-    other = Recording({**recording.identity, "bits": 4, "model": "other"}, recording.traces, recording.task)
+    other = at_bits(recording, 4, model="other")
     with pytest.raises(ProfileError, match="must agree in model"):
         fit([recording, other], risk=0.1, confidence=0.9)
-    with pytest.raises(ProfileError, match="each precision may come once"):
+    with pytest.raises(ProfileError, match="at 32 bits 64 traces come twice"):
         fit([recording, recording], risk=0.1, confidence=0.9)
 
 
@@ -280,7 +326,7 @@ def test_settled_needs_a_profile_and_log_probabilities(profile: Profile) -> None
     with pytest.raises(ValueError, match="needs a profile"):
         build_method("settled", bits=32, budget=320)
     method = build_method("settled", bits=32, budget=320, profile=profile)
-    with pytest.raises(ValueError, match="log-probability"):
+    with pytest.raises(ValueError, match="settled needs the .* of every token, which this step does not carry"):
         method.observe(Step(text="x", n_tokens=1, entropy=0.1))
     with pytest.raises(ProfileError, match="no threshold for 4 bits"):
         build_method("settled", bits=4, budget=320, profile=profile)
@@ -288,85 +334,123 @@ def test_settled_needs_a_profile_and_log_probabilities(profile: Profile) -> None
         build_method("settled", bits=32, budget=320, profile=profile, looks="nowhere")
 
 
-def test_live_lands_as_replay_says(recording: Recording, profile: Profile, thinking_engine: Any) -> None:
-    """The engine halts, closes the thinking and writes the answer that the recorded probes told of."""
-    from bitcal_tts.engines.base import Decoding, Request
-    from bitcal_tts.tasks import load_task
+def test_a_profile_is_checked_where_it_serves(
+    profile: Profile, recording: Recording, engine: Any, thinking_engine: Any
+) -> None:
+    """By the engine; markers and answer format come with the profile. What the engine cannot know is declared."""
+    task = {"task": recording.description["task"]}
+    method = build_method("settled", bits=32, budget=320, profile=profile, declare=task)
+    assert (method.parameters.opening, method.parameters.close) == ("<think>", "</think>")
+    request = [Request("a", "1+1?", method)]
+    assert len(list(thinking_engine.decode(request, Decoding(0.6), batch_size=1))) == 1
+    undeclared = build_method("settled", bits=32, budget=320, profile=profile)
+    with pytest.raises(ProfileError, match=r"task 'gsm_symbolic', which is unknown here \(--declare task=VALUE"):
+        list(thinking_engine.decode([Request("a", "1+1?", undeclared)], Decoding(0.6)))
+    wrong = build_method("settled", bits=32, budget=320, profile=profile, declare={**task, "bits": 4})
+    with pytest.raises(ProfileError, match="bits is 32 here, which was read; it cannot be declared 4"):
+        list(thinking_engine.decode([Request("a", "1+1?", wrong)], Decoding(0.6)))
+    with pytest.raises(ProfileError, match="fitted for .*thinking"):  # it does not think
+        list(engine.decode(request, Decoding(0.6), batch_size=1))
+    with pytest.raises(ProfileError, match="fitted for temperature 0.6, this is 0.0"):
+        list(thinking_engine.decode(request, Decoding(), batch_size=1))
+    with pytest.raises(ProfileError, match="fitted for top_p 1.0, this is 0.95"):
+        list(thinking_engine.decode(request, Decoding(0.6, top_p=0.95), batch_size=1))
 
-    task = load_task()
-    settings = settled_parameters(recording.identity, profile, 320, threshold=profile.threshold(32))
-    chosen = recording.traces[:12]
-    expected = outcomes(chosen, Settled(settings), recording.task)
-    requests = [
-        Request(str(t.index), task.prompt(t.item), 320, seed=t.index, controller=Settled(settings)) for t in chosen
-    ]
-    done = {int(c.id): c for c in thinking_engine.decode(requests, Decoding(0.6), batch_size=12, chunk_size=1)}
-    for trace, outcome in zip(chosen, expected, strict=True):
-        live = done[trace.index]
-        assert len(live.token_ids) == outcome.tokens
-        assert task.answers.value(live.text) == outcome.answer
-        if outcome.reason == "settled":
-            assert live.landing_tokens > 0 and "</think>\n\n####" in live.text
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("threshold", 0.1), ("chunk_size", 16), ("fallback_after", 0), ("guard", False), ("reserve", 0), ("every", 64),
+        ("looks", "both"), ("answers", "boxed"), ("close", "</done>"),
+    ],
+)  # fmt: skip
+def test_what_a_certificate_rests_on_is_not_changed_by_accident(profile: Profile, name: str, value: Any) -> None:
+    with pytest.raises(ProfileError, match=f"certified with its own {name} .*, not {value!r}"):
+        build_method("settled", bits=32, budget=320, profile=profile, **{name: value})
+    with pytest.warns(ProfileWarning, match="It was forced: no promise holds"):
+        forced = build_method("settled", bits=32, budget=320, profile=profile, force=True, **{name: value})
+    assert getattr(forced.parameters, name) == value
+    same = profile.settings.get(name, profile.threshold(32) if name == "threshold" else "</think>")
+    build_method("settled", bits=32, budget=320, profile=profile, **{name: same})
 
 
-def test_a_profile_is_checked_where_it_serves(profile: Profile, engine: Any, thinking_engine: Any) -> None:
-    """By the engine and inside generate; markers and answer format come with the profile."""
-    from bitcal_tts.engines.base import Decoding, Request
-    from bitcal_tts.engines.generate import BitCal
-    from bitcal_tts.halting.settled import ProfileWarning
+def test_a_forced_profile_takes_the_nearest_threshold(profile: Profile, recording: Recording) -> None:
+    with pytest.warns(ProfileWarning, match="no threshold for 4 bits, only for 32.* of 32 bits is used"):
+        method = build_method("settled", bits=4, budget=320, profile=profile, force=True)
+    assert method.parameters.threshold == profile.threshold(32)
+    two = replace(profile, thresholds={32.0: 0.9, 8.0: 0.8, 2.0: 0.2})
+    with pytest.warns(ProfileWarning):
+        assert build_method("settled", bits=4, budget=320, profile=two, force=True).parameters.threshold == 0.2
+    with pytest.raises(ProfileError, match="no threshold for 4 bits"):
+        build_method("settled", bits=4, budget=320, profile=two)
+
+
+def test_inside_generate_what_is_served_is_read_from_the_model(
+    profile: Profile, recording: Recording, thinking_engine: Any
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
 
     model, tokenizer = thinking_engine.checkpoint.model, thinking_engine.tokenizer
-    method = build_method("settled", bits=32, budget=320, profile=profile)
-    assert (method.parameters.opening, method.parameters.close) == ("<think>", "</think>")
-    BitCal(method, tokenizer, model=model)
+    task = {"task": recording.description["task"]}
+
+    def made(profile: Profile, **more: Any) -> Any:
+        return build_method("settled", bits=32, budget=320, profile=profile, declare=task, **more)
+
     with pytest.raises(ValueError, match="checked against the model"):
-        BitCal(method, tokenizer)
-    elsewhere = replace(profile, identity={**profile.identity, "model_sha256": "0"})
-    stranger = build_method("settled", bits=32, budget=320, profile=elsewhere)
+        BitCal(made(profile), tokenizer)
+    elsewhere = replace(profile, identity=profile.identity.with_known(model_sha256="0"))
     with pytest.raises(ProfileError, match="fitted for model_sha256 '0'"):
-        BitCal(stranger, tokenizer, model=model)
-    forced = build_method("settled", bits=32, budget=320, profile=elsewhere, force=True)
+        BitCal(made(elsewhere), tokenizer, model=model)
     with pytest.warns(ProfileWarning, match="no promise holds"):
-        BitCal(forced, tokenizer, model=model)
+        BitCal(made(elsewhere, force=True), tokenizer, model=model)
+    half = AutoModelForCausalLM.from_pretrained(thinking_engine.checkpoint.model.name_or_path, dtype=torch.bfloat16)
+    with pytest.raises(ProfileError, match="set up for 32 bits, this is 16"):
+        BitCal(made(profile), tokenizer, model=half)
     with pytest.raises(ValueError, match="deer probes the model, which cannot be done inside generate"):
         BitCal(build_method("deer", bits=32, budget=320), tokenizer, model=model)
-    request = [Request("a", "1+1?", 320, controller=method)]
-    with pytest.raises(ProfileError, match="fitted for thinking"):  # it does not think
-        list(engine.decode(request, Decoding(0.6), batch_size=1, chunk_size=1))
-    with pytest.raises(ProfileError, match="fitted for temperature 0.6, this is 0.0"):
-        list(thinking_engine.decode(request, Decoding(), batch_size=1, chunk_size=1))
+    bitcal = BitCal(made(profile), tokenizer, model=model)
+    prompt = load_task().prompt(recording.traces[0].item)
+    thinking = torch.tensor([thinking_engine.checkpoint.encode(prompt)])
+    mask = {"attention_mask": torch.ones_like(thinking)}
+    options = {"do_sample": True, "temperature": 0.6}
+    model.generate(thinking, **mask, max_new_tokens=4, **bitcal.kwargs(**options))
+    for wrong, message in (
+        ({}, "temperature 0.6, this is 0.0"),
+        ({"temperature": 1.5}, "temperature 0.6, this is 1.5"),
+        ({"temperature": 0.6, "top_p": 0.9}, "top_p 1.0, this is 0.9"),
+        ({"temperature": 0.6, "repetition_penalty": 1.2}, "repetition_penalty 1.0, this is 1.2"),
+    ):
+        with pytest.raises(ProfileError, match=message):
+            model.generate(thinking, **mask, max_new_tokens=4, **bitcal.kwargs(**wrong))
+    with pytest.raises(TypeError, match="temperature"):  # said in two places
+        model.generate(thinking, **mask, max_new_tokens=4, temperature=1.5, **bitcal.kwargs(**options))
+    with pytest.raises(ValueError, match="kwargs takes do_sample, temperature"):
+        bitcal.kwargs(beams=3)
+    chat = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
+    instruct = torch.tensor([chat["input_ids"]])
+    with pytest.raises(ProfileError, match="fitted for style 'thinking', this is 'instruct'"):
+        model.generate(instruct, attention_mask=torch.ones_like(instruct), max_new_tokens=4, **bitcal.kwargs(**options))
+
+
+def test_one_hook_a_model_however_many_objects(thinking_engine: Any) -> None:
+    model, tokenizer = thinking_engine.checkpoint.model, thinking_engine.tokenizer
+    hooks = model.get_output_embeddings()._forward_pre_hooks
+    before = len(hooks)
+    for _ in range(20):
+        BitCal(build_method("complete", bits=32, budget=32), tokenizer, model=model)
+    assert len(hooks) == before == 1
 
 
 def test_probes_at_other_places_are_where_it_looks(thinking_engine: Any, tmp_path: Path) -> None:
-    from bitcal_tts.engines.base import Decoding
-    from bitcal_tts.tasks import load_task
-    from bitcal_tts.traces.record import record
-
     store = record(
-        thinking_engine, load_task(), tmp_path / "t", n=40, budget=192, batch_size=40, style="thinking",
-        decoding=Decoding(0.6), probes=24,
+        thinking_engine, load_task(), tmp_path / "t", n=40, budget=192, batch_size=40, decoding=Decoding(0.6),
+        probes=24,
     )  # fmt: skip
     assert main(["fit", str(store.folder), "--risk", "0.5", "--confidence", "0.6", "--out", "p.json", "--json"]) == 0
-    assert load_profile(Path("p.json")).identity["every"] == 24
+    assert load_profile("p.json").settings["every"] == 24
     assert main(["replay", str(store.folder), "--profile", "p.json", "--out", "o", "--json"]) == 0
     assert main(["compare", str(store.folder), "--profile", "p.json", "--json"]) == 0
-
-
-def test_a_probing_rule_lives_as_it_replays(recording: Recording, thinking_engine: Any) -> None:
-    from bitcal_tts.engines.base import Decoding, Request
-    from bitcal_tts.tasks import load_task
-
-    task = load_task()
-    opening, close = recording.identity["thinking"]
-    rule = build_method("dynasor", bits=32, budget=320, chunk_size=16, opening=opening, close=close, threshold=2.0)
-    chosen = recording.traces[:4]
-    expected = outcomes(chosen, rule, recording.task)
-    requests = [Request(str(t.index), task.prompt(t.item), 320, seed=t.index, controller=rule) for t in chosen]
-    done = {int(c.id): c for c in thinking_engine.decode(requests, Decoding(0.6), batch_size=4, chunk_size=16)}
-    for trace, outcome in zip(chosen, expected, strict=True):
-        assert (len(done[trace.index].token_ids), done[trace.index].probe_tokens) == (
-            outcome.tokens, outcome.probe_tokens,
-        )  # fmt: skip
 
 
 def test_fit_replay_and_compare_from_the_command_line(probed: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -419,8 +503,11 @@ def test_what_was_certified_may_not_be_changed(probed: Any, capsys: pytest.Captu
     settled, truncated = json.loads(told.out)["rows"]
     assert settled["reasons"]["settled"] > 0
     assert truncated["reasons"]["exit"] > 0
-    assert main([*usual, "--set", "truncate.threshold=64", "--set", "settled.looks=both", "--force"]) == 0
-    assert "Another was forced" in capsys.readouterr().err
+    assert main([*usual, "--set", "truncate.threshold=64", "--set", "settled.looks=both"]) == 2
+    assert "looks 'statements', not 'both'" in capsys.readouterr().err
+    forced = [*usual[:-1], "forced", "--set", "truncate.threshold=64", "--set", "settled.looks=both", "--force"]
+    assert main(forced) == 0
+    assert "It was forced: no promise holds" in capsys.readouterr().err
     for wrong, said in (("deer.threshold=1", "'deer' is none of the methods"), ("settled.mood=1", "unknown parameter")):
         assert main([*usual, "--set", wrong]) == 2
         assert said in capsys.readouterr().err

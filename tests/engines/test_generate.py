@@ -43,7 +43,7 @@ def test_halts_as_replayed(engine: Any, store: Any, which: int) -> None:
     for _ in range(2):  # the object may be used again
         engine.checkpoint.model.generate(**inputs, max_new_tokens=budget, do_sample=False, **bitcal.kwargs())
         for trace, result in zip(traces, bitcal.results, strict=True):
-            halt = replay(trace, method.fresh(), budget)
+            halt = replay(trace, method).outcome
             if halt.finish == "halted":
                 assert result.decision is not None and halt.decision is not None
                 assert (result.tokens, result.decision.reason) == (halt.tokens, halt.decision.reason)
@@ -56,7 +56,8 @@ def test_rows_halt_by_themselves(engine: Any, store: Any) -> None:
     """A row that is halted is padded while the others go on."""
     task = load_task()
     traces = store.read()[:6]
-    bitcal = BitCal(build_method("adaptive", bits=32, budget=128, min_tokens=48), engine.checkpoint.tokenizer)
+    method = build_method("adaptive", bits=32, budget=128, min_tokens=48)
+    bitcal = BitCal(method, engine.checkpoint.tokenizer, model=engine.checkpoint.model)
     inputs = padded(engine, [task.prompt(t.item) for t in traces])
     out = engine.checkpoint.model.generate(**inputs, max_new_tokens=128, do_sample=False, **bitcal.kwargs())
     new = out[:, inputs["input_ids"].shape[1] :]
@@ -112,8 +113,8 @@ def test_a_row_halted_inside_its_thinking_lands(thinking_engine: Any, chunk: int
     method = build_method(
         "truncate", bits=32, budget=160, chunk_size=chunk, opening=opening, close=close, threshold=64.0
     )
-    requests = [Request(str(i), task.prompt(item), 160, controller=method) for i, item in enumerate(items)]
-    expected = {c.id: c for c in thinking_engine.decode(requests, batch_size=5, chunk_size=chunk)}
+    requests = [Request(str(i), task.prompt(item), method) for i, item in enumerate(items)]
+    expected = {c.id: c for c in thinking_engine.decode(requests, batch_size=5)}
     bitcal = BitCal(method, thinking_engine.tokenizer, model=thinking_engine.checkpoint.model)
     inputs = padded(thinking_engine, [task.prompt(item) for item in items])
     # Sampling does not touch a landing: before it, this temperature is as good as greedy.

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bitcal_tts.engines.base import Request
-from bitcal_tts.engines.forks import Fork, Place
+from bitcal_tts.engines.base import Fork, Place, Request
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.landing import Landing
+from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.tasks import load_task
 
 
@@ -44,8 +44,8 @@ def test_another_precision_shifts_the_same_text(store: Any, tiny: str) -> None:
 def test_a_fork_answers_as_a_prompt_with_everything_before_it(thinking_engine: Any, probed: Any) -> None:
     task, trace = load_task(), probed.read()[0]
     answers = FORMATS["gsm8k"]
-    where = [Place(n, Landing("\n</think>\n\n", "####"), 0.0) for n in (5, 40, len(trace) // 2)]
-    (written,) = thinking_engine.probe([Fork(task.prompt(trace.item), trace.token_ids.tolist(), where)], answers)
+    where = [Place(n, Landing("\n</think>\n\n", "####"), answers) for n in (5, 40, len(trace) // 2)]
+    (written,) = thinking_engine.probe([Fork(task.prompt(trace.item), trace.token_ids.tolist(), where)])
     for place, one in zip(where, written, strict=True):
         forced = [
             token
@@ -53,7 +53,7 @@ def test_a_fork_answers_as_a_prompt_with_everything_before_it(thinking_engine: A
             for token in thinking_engine.tokenizer(text, add_special_tokens=False)["input_ids"]
         ]
         prefix = [*trace.token_ids[: place.tokens].tolist(), *forced]
-        (again,) = thinking_engine.decode([Request("x", task.prompt(trace.item), 24, prefix=prefix)])
+        (again,) = thinking_engine.decode([Request("x", task.prompt(trace.item), to_the_end(24), prefix=prefix)])
         assert again.text.startswith("".join(one.texts))
         assert one.forced == forced
         assert np.allclose(one.logprobs, again.logprobs[: len(one.logprobs)], atol=2e-3)
@@ -62,24 +62,26 @@ def test_a_fork_answers_as_a_prompt_with_everything_before_it(thinking_engine: A
 
 def test_a_landing_without_room_adds_nothing(thinking_engine: Any, probed: Any) -> None:
     task, trace = load_task(), probed.read()[0]
-    place = Place(20, Landing("\n</think>\n\n", "####"), 0.0, limit=3)
-    ((written,),) = thinking_engine.probe(
-        [Fork(task.prompt(trace.item), trace.token_ids.tolist(), [place])], FORMATS["gsm8k"]
-    )
-    assert written.ids == [] and written.limit < 1
+    place = Place(20, Landing("\n</think>\n\n", "####"), FORMATS["gsm8k"], limit=3)
+    ((written,),) = thinking_engine.probe([Fork(task.prompt(trace.item), trace.token_ids.tolist(), [place])])
+    assert written.ids == []
 
 
 def test_many_places_are_probed_a_few_at_a_time(thinking_engine: Any, probed: Any) -> None:
     task, traces = load_task(), probed.read()[:3]
     answers = FORMATS["gsm8k"]
     forks = [
-        Fork(task.prompt(t.item), t.token_ids.tolist(), [Place(n, Landing("\n", "####"), 0.0) for n in range(4, 40, 4)])
+        Fork(
+            task.prompt(t.item),
+            t.token_ids.tolist(),
+            [Place(n, Landing("\n", "####"), answers) for n in range(4, 40, 4)],
+        )
         for t in traces
     ]
-    together = list(thinking_engine.probe(forks, answers, batch_size=100))
-    apart = list(thinking_engine.probe(forks, answers, batch_size=4))
+    together = list(thinking_engine.probe(forks, batch_size=100))
+    apart = list(thinking_engine.probe(forks, batch_size=4))
     assert [[w.ids for w in fork] for fork in apart] == [[w.ids for w in fork] for fork in together]
 
 
 def test_an_empty_list_of_places_is_fine(thinking_engine: Any) -> None:
-    assert list(thinking_engine.probe([Fork("x", [1, 2], [])], FORMATS["gsm8k"])) == [[]]
+    assert list(thinking_engine.probe([Fork("x", [1, 2], [])])) == [[]]

@@ -10,16 +10,18 @@ import pytest
 import torch
 
 from bitcal_tts.engines.base import Decoding, EngineError, Request
-from bitcal_tts.engines.batch import choose, token_signals
 from bitcal_tts.engines.checkpoint import load_checkpoint
+from bitcal_tts.engines.sampling import choose, token_signals
 from bitcal_tts.engines.transformers import TransformersEngine
+from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.halting.signals import entropy
 from bitcal_tts.tasks import load_task
 
 
 def requests(n: int, budget: int) -> list[Request]:
     task = load_task()
-    return [Request(str(i), task.prompt(item), budget, seed=i) for i, item in enumerate(task.items(n, seed=3))]
+    items = enumerate(task.items(n, seed=3))
+    return [Request(str(i), task.prompt(item), to_the_end(budget), seed=i) for i, item in items]
 
 
 def ids(engine: Any, reqs: list[Request], decoding: Decoding | None = None, **options: Any) -> dict[str, list[int]]:
@@ -49,7 +51,7 @@ def test_same_tokens_as_generate_at_any_batch_size(
 
 def test_the_cache_window_moves_back_to_the_front(engine: Any, by_generate: dict[str, list[int]]) -> None:
     """Rows that keep coming push the window to the end of the buffer, several times."""
-    many = [Request(f"{i}/{r.id}", r.prompt, 96) for i in range(6) for r in requests(12, 96)]
+    many = [Request(f"{i}/{r.id}", r.prompt, to_the_end(96)) for i in range(6) for r in requests(12, 96)]
     for name, tokens in ids(engine, many, batch_size=4).items():
         assert tokens == by_generate[name.partition("/")[2]]
 
@@ -92,9 +94,9 @@ def test_sampling_is_seeded_per_item_not_per_batch(engine: Any, batch_size: int)
 def test_sampling_follows_the_distribution() -> None:
     logits = torch.log(torch.tensor([0.5, 0.3, 0.15, 0.05]))
     uniform = (torch.arange(10_000, dtype=torch.float64) + 0.5) / 10_000
-    drawn = choose(logits.expand(10_000, 4), 1.0, uniform)
+    drawn = choose(logits.expand(10_000, 4), Decoding(1.0), uniform)
     assert torch.bincount(drawn, minlength=4).tolist() == [5000, 3000, 1500, 500]
-    cold = choose(logits.expand(10_000, 4), 0.5, uniform)
+    cold = choose(logits.expand(10_000, 4), Decoding(0.5), uniform)
     share = torch.tensor([0.5, 0.3, 0.15, 0.05]) ** 2
     expected = (share / share.sum() * 10_000).tolist()
     assert torch.bincount(cold, minlength=4).tolist() == pytest.approx(expected, abs=2)
@@ -107,7 +109,7 @@ def test_signals_with_impossible_tokens_are_finite() -> None:
 
 def test_budgets_may_differ_within_a_batch(engine: Any) -> None:
     full = ids(engine, requests(6, 96), batch_size=6)
-    mixed = [Request(r.id, r.prompt, 10 + 13 * i) for i, r in enumerate(requests(6, 96))]
+    mixed = [Request(r.id, r.prompt, to_the_end(10 + 13 * i)) for i, r in enumerate(requests(6, 96))]
     for done in engine.decode(mixed, batch_size=6):
         budget = 10 + 13 * int(done.id)
         assert done.token_ids == full[done.id][:budget]
@@ -119,8 +121,8 @@ def test_bitsandbytes_really_loads(tiny: str, bits: int) -> None:
     checkpoint = load_checkpoint(tiny, bits=bits)
     layer = checkpoint.model.model.layers[0].mlp.up_proj
     assert type(layer).__name__ == {4: "Linear4bit", 8: "Linear8bitLt"}[bits]
-    assert checkpoint.body_bits == pytest.approx({4: 4.5, 8: 8.2}[bits], abs=0.2)
-    assert checkpoint.body_bits < checkpoint.all_bits
+    assert checkpoint.precision.body_bits == pytest.approx({4: 4.5, 8: 8.2}[bits], abs=0.2)
+    assert checkpoint.precision.body_bits < checkpoint.precision.all_bits
     (done,) = TransformersEngine(checkpoint).decode(requests(1, 24))
     assert len(done.token_ids) > 0
 
@@ -130,15 +132,26 @@ def test_torchao_really_rounds(tiny: str, bits: int) -> None:
     exact = load_checkpoint(tiny, bits=32).model.model.layers[0].mlp.up_proj.weight
     checkpoint = load_checkpoint(tiny, bits=bits)
     rounded = checkpoint.model.model.layers[0].mlp.up_proj.weight
-    assert checkpoint.scheme.startswith(f"torchao int{bits}")
+    assert checkpoint.precision.scheme.startswith(f"torchao int{bits}")
     groups = rounded.reshape(rounded.shape[0], -1, 64)
     assert max(len(group.unique()) for group in groups[0]) <= 2**bits
     assert not torch.equal(exact, rounded)
     # N bits and, for 64 weights, a scale in the compute dtype and a zero point
-    scale = 8 * checkpoint.compute_dtype.itemsize
-    assert checkpoint.body_bits == pytest.approx(bits + (scale + bits) / 64, abs=0.02)
+    scale = 8 * getattr(torch, checkpoint.precision.compute_dtype).itemsize
+    assert checkpoint.precision.body_bits == pytest.approx(bits + (scale + bits) / 64, abs=0.02)
     head = load_checkpoint(tiny, bits=32).model.lm_head.weight
-    assert torch.equal(checkpoint.model.lm_head.weight, head.to(checkpoint.compute_dtype))
+    assert torch.equal(checkpoint.model.lm_head.weight, head.to(checkpoint.model.dtype))
+
+
+def test_the_default_compute_dtype_can_be_set_from_outside(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("float32", "bfloat16"):
+        monkeypatch.setenv("BITCAL_COMPUTE_DTYPE", name)
+        assert load_checkpoint(tiny, bits=16).precision.compute_dtype == name
+        assert load_checkpoint(tiny, bits=16, compute_dtype="float32").precision.compute_dtype == "float32"
+        assert load_checkpoint(tiny, bits=32).precision.compute_dtype == "float32"
+    monkeypatch.setenv("BITCAL_COMPUTE_DTYPE", "float8")
+    with pytest.raises(EngineError, match="compute dtype must be float32, bfloat16 or float16, got 'float8'"):
+        load_checkpoint(tiny, bits=16)
 
 
 def test_sixteen_bits_are_bfloat16_values(tiny: str) -> None:
@@ -146,7 +159,7 @@ def test_sixteen_bits_are_bfloat16_values(tiny: str) -> None:
     assert weight.dtype == torch.float32
     assert torch.equal(weight, weight.bfloat16().float())
     checkpoint = load_checkpoint(tiny, bits=16, compute_dtype="float32")
-    assert (checkpoint.scheme, checkpoint.body_bits) == ("bfloat16", 16.0)
+    assert (checkpoint.precision.scheme, checkpoint.precision.body_bits) == ("bfloat16", 16.0)
 
 
 def test_nothing_is_taken_from_the_checkpoints_generation_config(tiny: str, engine: Any, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bitcal_tts.evaluation.comparison import compare
-from bitcal_tts.traces.replay import Outcome
+from bitcal_tts.traces.outcome import Outcome
 
 
 def outcomes(method: str, right: list[bool], budget: int = 64) -> list[Outcome]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bitcal_tts.evaluation.metrics import summarise
-from bitcal_tts.traces.replay import Outcome
+from bitcal_tts.traces.outcome import Outcome
 
 IDENTITY = {"model": "m", "bits": 4, "task": "t", "style": None, "decoding": {"temperature": 0.0}}
 

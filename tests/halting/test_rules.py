@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -12,25 +12,38 @@ from bitcal_tts.halting.controller import Decision, Probe
 from bitcal_tts.halting.landing import Landing, landing
 from bitcal_tts.halting.rules import RULES
 from bitcal_tts.halting.rules.deer import confidence
+from bitcal_tts.halting.session import Ask, Directive, End, Force, Go, Session, Tokens
+from bitcal_tts.halting.signals import TEXT_ONLY, Signals
 
 
 def probe(text: str = " 5", logprobs: tuple[float, ...] = (0.0, -0.1), entropy: float = 0.0) -> Probe:
     return Probe(text, 6, logprobs, entropy, 3)
 
 
-def walk(method: Any, probes: list[Probe], entropies: list[float] | None = None) -> list[Decision]:
-    """One decision a boundary of 16 tokens of plain prose."""
-    told = []
+class Walked(NamedTuple):
+    decisions: list[Decision]
+    session: Session
+    directive: Directive
+
+
+def walk(method: Any, probes: list[Probe], entropies: list[float] | None = None) -> Walked:
+    """A session on plain prose, 16 tokens a probe; whatever it asks is told."""
+    decisions: list[Decision] = []
+    session = Session(method, signals=Signals(probes=True), watch=decisions.append)
+    directive: Directive = Go()
     for i, given in enumerate(probes):
         signals = [0.2 if entropies is None else entropies[i]] * 16
-        step = Step(
-            text=f"words {i} " * 4, n_tokens=16, entropy=signals[-1], token_texts=[f"w{i} "] * 16, entropies=signals,
-            logprobs=[-0.1] * 16, margins=[1.0] * 16, top_logprobs=[-5.0 - i] * 16, probe=lambda _, p=given: p,  # type: ignore[misc]
-        )  # fmt: skip
-        told.append(method.observe(step))
-        if told[-1].halts:
+        tokens = Tokens([f"w{i} "] * 16, signals, [-0.1] * 16, [1.0] * 16, [-5.0 - i] * 16)
+        directive = session.feed(tokens)
+        while isinstance(directive, Ask):
+            directive = session.tell(given)
+        if not isinstance(directive, Go):
             break
-    return told
+    return Walked(decisions, session, directive)
+
+
+def scores(walked: Walked) -> list[float | None]:
+    return [decision.score for decision in walked.decisions]
 
 
 def rule(name: str, **options: Any) -> Any:
@@ -42,20 +55,21 @@ def test_deer_is_the_mean_probability_without_the_first_token() -> None:
     assert confidence((-5.0, math.log(0.9), math.log(0.4)), "geometric") == pytest.approx(0.6)
     assert confidence((), "arithmetic") == 0.0
     sure, unsure = probe(logprobs=(0.0, math.log(0.96))), probe(logprobs=(0.0, math.log(0.95)))
-    told = walk(rule("deer"), [unsure, unsure, sure])
-    assert [d.halts for d in told] == [False, False, True]  # above lambda, not at it
-    assert told[-1].probe_tokens == 18
-    assert len(walk(rule("deer", max_probes=2, threshold=2.0), [sure] * 5)) == 5
-    assert walk(rule("deer", max_probes=2, threshold=2.0), [sure] * 5)[-1].probe_tokens == 12
+    walked = walk(rule("deer"), [unsure, unsure, sure])
+    assert [d.halts for d in walked.decisions] == [False, False, True]  # above lambda, not at it
+    assert walked.session.probe_tokens == 18
+    patient = walk(rule("deer", max_probes=2, threshold=2.0), [sure] * 5)
+    assert len(patient.decisions) == 5
+    assert patient.session.probe_tokens == 12
 
 
 def test_dynasor_counts_equal_certain_answers() -> None:
-    told = walk(rule("dynasor"), [probe(" 4"), probe(" 5"), probe(" 5 wait"), probe(" 5"), probe(" 5.0"), probe(" 5")])
-    assert [d.confidence for d in told] == [1, 1, 0, 1, 2, 3]
-    assert told[-1].halts
-    told = walk(rule("convergence", threshold=3.0), [probe(" 5"), probe(" 5 wait"), probe(" 5")])
-    assert [d.confidence for d in told] == [1, 2, 3]
-    assert walk(rule("dynasor"), [probe("nothing")] * 4)[-1].confidence == 0
+    answers = [probe(" 4"), probe(" 5"), probe(" 5 wait"), probe(" 5"), probe(" 5.0"), probe(" 5")]
+    walked = walk(rule("dynasor"), answers)
+    assert scores(walked) == [1, 1, 0, 1, 2, 3]
+    assert walked.decisions[-1].halts
+    assert scores(walk(rule("convergence", threshold=3.0), [probe(" 5"), probe(" 5 wait"), probe(" 5")])) == [1, 2, 3]
+    assert scores(walk(rule("dynasor"), [probe("nothing")] * 4))[-1] == 0
 
 
 def test_eat_is_a_moving_variance_in_bits_after_a_warm_up() -> None:
@@ -65,46 +79,89 @@ def test_eat_is_a_moving_variance_in_bits_after_a_warm_up() -> None:
     # M: 1, 2, 2.5; V: 0, 0.5, 0.5 * 0.25 + 0.25 = 0.375
     assert (eat._mean, eat._variance) == (2.5, 0.375)
     steady = walk(rule("eat", alpha=0.5), [probe(entropy=math.log(2))] * 20)
-    assert steady[-1].halts and len(steady) == 9  # 4 / alpha boundaries pass first
-    assert steady[-1].probe_tokens == 9 * 3
-    assert not walk(rule("eat", alpha=0.1), [probe()] * 39)[-1].halts
+    assert steady.decisions[-1].halts and len(steady.decisions) == 9  # 4 / alpha boundaries pass first
+    assert steady.session.probe_tokens == 9 * 3  # only the closing is charged
+    assert not walk(rule("eat", alpha=0.1), [probe()] * 39).decisions[-1].halts
 
 
 def test_cusum_sums_what_lies_below_the_usual_level() -> None:
-    told = walk(rule("cusum", mu0=0.5, kappa=0.1, threshold=6.0), [probe()] * 4, entropies=[0.3, 0.9, 0.2, 0.2])
-    assert [round(d.confidence, 6) for d in told] == [1.6, 0.0, 3.2, 6.4]
-    assert told[-1].halts
+    walked = walk(rule("cusum", mu0=0.5, kappa=0.1, threshold=6.0), [probe()] * 4, entropies=[0.3, 0.9, 0.2, 0.2])
+    assert scores(walked) == pytest.approx([1.6, 0.0, 3.2, 6.4])
+    assert walked.decisions[-1].halts
 
 
 def test_deepconf_gives_up_on_a_low_window_and_writes_no_answer() -> None:
-    told = walk(rule("deepconf", window=32, threshold=0.0), [probe()] * 3)
+    walked = walk(rule("deepconf", window=32, threshold=0.0), [probe()] * 3)
     # Confidences are 5, 6 and 7: a window is full after the second step, and lowest where a step begins to add to it.
-    assert [d.looked for d in told] == [False, True, True]
-    assert [d.confidence for d in told[1:]] == pytest.approx([-5.5, -(15 * 5 + 16 * 6 + 7) / 32])
+    assert [d.looked for d in walked.decisions] == [False, True, True]
+    assert scores(walked)[1:] == pytest.approx([-5.5, -(15 * 5 + 16 * 6 + 7) / 32])
     low = walk(rule("deepconf", window=16, threshold=-5.5), [probe()] * 2)
-    assert low[0].action is Action.ESCALATE and low[0].landing is None
+    assert low.decisions[0].action is Action.ESCALATE and isinstance(low.directive, End)
 
 
 def test_truncate_random_and_s1() -> None:
-    assert [d.tokens for d in walk(rule("truncate", threshold=48.0), [probe()] * 9)] == [16, 32, 48]
-    assert len(walk(rule("s1", threshold=32.0), [probe()] * 9)) == 2
-    ends = [len(walk(rule("random", threshold=m), [probe()] * 50)) for m in (16.0, 64.0, 256.0)]
-    assert ends == sorted(ends)
-    assert walk(rule("random", threshold=64.0), [probe()] * 50) == walk(rule("random", threshold=64.0), [probe()] * 50)
+    assert [d.tokens for d in walk(rule("truncate", threshold=48.0), [probe()] * 9).decisions] == [16, 32, 48]
+    assert len(walk(rule("s1", threshold=32.0), [probe()] * 9).decisions) == 2
+    ends = [len(walk(rule("random", threshold=m), [probe()] * 50).decisions) for m in (16.0, 64.0, 256.0)]
+    assert ends == sorted(ends) and ends[0] < ends[-1]
+    one, other = (walk(rule("random", threshold=64.0), [probe()] * 50).decisions for _ in range(2))
+    assert one == other
+
+
+def test_s1_counts_inside_the_thinking_only() -> None:
+    """A model that opens its thinking late is not cut before it does, nor after it has closed it."""
+    method = rule("s1", threshold=32.0, opening="<think>", close="</think>")
+    preamble = walk(method, [probe()] * 9)
+    assert not any(decision.looked or decision.halts for decision in preamble.decisions)
+    session = Session(method, signals=Signals(probes=True))
+    session.feed(Tokens([f"p{i} " for i in range(40)]))
+    assert isinstance(session.feed(Tokens(["<think>", *["a "] * 23])), Force)  # 64 tokens: the first boundary inside
 
 
 def test_an_oracle_must_be_told() -> None:
     with pytest.raises(ValueError, match="exists in replay only"):
         walk(rule("oracle"), [probe()])
     oracle = rule("oracle", threshold=1.0)
-    oracle.told(lambda tokens: tokens == 32)
-    assert [d.halts for d in walk(oracle, [probe()] * 5)] == [False, True]
+    oracle.inform(lambda tokens: tokens == 32)
+    assert [d.halts for d in walk(oracle, [probe()] * 5).decisions] == [False, True]
 
 
 @pytest.mark.parametrize("name", ["deer", "dynasor", "eat", "convergence"])
-def test_without_probes_a_probing_rule_says_so(name: str) -> None:
-    with pytest.raises(ValueError, match="record with --probes"):
-        rule(name).observe(Step(text="x" * 16, n_tokens=16, entropy=0.1, token_texts=["x"] * 16))
+def test_a_probing_rule_asks_and_is_refused_where_nobody_answers(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} needs a probe, which is not to be had here"):
+        Session(rule(name), signals=Signals())
+    method = rule(name)
+    decision = method.observe(Step(text="x" * 16, n_tokens=16, entropy=0.1, token_texts=["x"] * 16))
+    assert (decision.asks, str(decision.reason), decision.halts) == (method.question, "probing", False)
+    assert method.tell(probe()).asks is None
+    with pytest.raises(ValueError, match="asked for no probe"):
+        method.tell(probe())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("cusum", {}, "the entropy"),
+        ("deepconf", {}, "the mean log-probability of the 20 likeliest tokens"),
+        ("adaptive", {}, "the entropy, the hidden state"),
+        ("bitcal_tts", {"hidden": False}, "the entropy"),
+    ],
+)
+def test_a_method_that_needs_what_an_engine_lacks_is_refused_by_name(
+    name: str, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"{name} needs {words}, which is not to be had here \(text only signals\)"):
+        Session(build_method(name, bits=4, budget=64, **options), signals=TEXT_ONLY)
+
+
+def test_a_step_without_a_needed_signal_is_refused_by_name() -> None:
+    step = Step(text="a", n_tokens=1, token_texts=["a"])
+    with pytest.raises(ValueError, match="cusum needs the entropy of every token"):
+        rule("cusum").observe(step)
+    with pytest.raises(ValueError, match="deepconf needs the mean log-probability"):
+        rule("deepconf").observe(step)
+    with pytest.raises(ValueError, match="bitcal_tts needs the entropy"):
+        build_method("bitcal_tts", bits=4, budget=64).observe(step)
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
@@ -118,32 +175,36 @@ def test_landing_closes_the_thinking_on_its_own_line_and_cues() -> None:
     assert landing("so 5", "</think>", "####") == Landing("\n</think>\n\n", "####")
     assert landing("so 5\n", "</think>", "####") == Landing("</think>\n\n", "####")
     assert landing("so 5", None, "####") == Landing("\n", "####")
-    decision = walk(rule("truncate", threshold=16.0, opening=None, close="</think>"), [probe()])[-1]
-    assert decision.landing == Landing("\n</think>\n\n", "####")
+    directive = walk(rule("truncate", threshold=16.0, opening=None, close="</think>"), [probe()]).directive
+    assert isinstance(directive, Force)
+    assert (directive.at, directive.landing) == (16, Landing("\n</think>\n\n", "####"))
 
 
 def test_the_reserve_is_part_of_the_budget() -> None:
     method = build_method("truncate", bits=4, budget=128, chunk_size=16)  # reserve 32: no boundary later than 96
-    told = walk(method, [probe()] * 9)
-    assert (told[-1].tokens, str(told[-1].reason)) == (96, "reserve")
+    last = walk(method, [probe()] * 9).decisions[-1]
+    assert (last.tokens, str(last.reason)) == (96, "reserve")
     never = build_method("truncate", bits=4, budget=128, chunk_size=16, reserve=0)
-    assert not walk(never, [probe()] * 7)[-1].halts
+    assert not walk(never, [probe()] * 7).decisions[-1].halts
 
 
 def test_a_gate_does_not_cut_an_answer_that_is_being_written() -> None:
     method = rule("truncate", threshold=16.0, opening=None, close="</think>")
-    texts = ["</think>", *["a"] * 15]
-    step = Step(text="".join(texts), n_tokens=16, entropy=0.1, token_texts=texts)
-    assert not method.observe(step).halts
+    session = Session(method, signals=Signals(probes=True))
+    assert isinstance(session.feed(Tokens(["</think>", *["a"] * 31])), Go)
+    assert isinstance(Session(method, signals=Signals(probes=True)).feed(Tokens(["a"] * 16)), Force)
 
 
 def test_deer_waits_once_a_line() -> None:
-    deer = rule("deer", at="wait", threshold=2.0, every=4)
-    for i, text in enumerate(["Wait", ", let", " me"] + [" see"] * 30 + ["\n", "Alternatively"] + [" so"] * 7):
-        step = Step(text=text, n_tokens=1, entropy=0.0, token_texts=[text], probe=lambda _: probe())
-        decision = deer.observe(step)
-        assert i >= 0
-    assert decision.probe_tokens == 2 * 6
+    deer = build_method("deer", bits=4, budget=4096, at="wait", threshold=2.0, every=4)
+    session = Session(deer, signals=Signals(probes=True))
+    asked = []
+    directive = session.feed(Tokens(["Wait", ", let", " me"] + [" see"] * 30 + ["\n", "Alternatively"] + [" so"] * 7))
+    while isinstance(directive, Ask):
+        asked.append(directive.at)
+        directive = session.tell(probe())
+    assert asked == [4, 36]
+    assert session.probe_tokens == 2 * 6
 
 
 def test_random_draws_from_all_the_first_words() -> None:
@@ -158,9 +219,9 @@ def test_random_draws_from_all_the_first_words() -> None:
 
 def test_the_reserve_looks_as_far_ahead_as_the_next_decision() -> None:
     method = build_method("truncate", bits=4, budget=512, chunk_size=64)
-    texts = [f"w{i}" for i in range(64)]
-    ends = [method.observe(Step(text="x", n_tokens=64, entropy=0.0, token_texts=texts)) for _ in range(7)]
-    assert (ends[-1].tokens, str(ends[-1].reason)) == (448, "reserve")
+    directive = Session(method, signals=Signals(probes=True)).feed(Tokens([f"w{i}" for i in range(500)]))
+    assert isinstance(directive, Force)
+    assert (directive.at, str(directive.decision.reason)) == (448, "reserve")
 
 
 @pytest.mark.parametrize(

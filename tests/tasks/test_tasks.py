@@ -35,15 +35,15 @@ def test_splits_share_no_question_whatever_the_seeds() -> None:
 def test_gold_answers_score() -> None:
     task = load_task("gsm_symbolic")
     for item in task.items(50, seed=0):
-        assert task.correct(task.answers.value(f"so #### {item.answer}"), item)
-        assert not task.correct(task.answers.value(f"#### {item.answer}1"), item)
+        assert task.correct(task.format.value(f"so #### {item.answer}"), item)
+        assert not task.correct(task.format.value(f"#### {item.answer}1"), item)
         assert item.question in task.prompt(item)
 
 
 def test_any_reasoning_gym_data_set_with_its_own_scorer() -> None:
     task = load_task("spell_backward")
     for item in task.items(5, seed=3):
-        assert task.correct(task.answers.value(f"thus #### {item.answer}\n"), item)
+        assert task.correct(task.format.value(f"thus #### {item.answer}\n"), item)
         assert not task.correct("zzz", item)
     assert task.items(5, seed=3) == task.items(5, seed=3)
     questions = [item.question for item in task.items(40, seed=3)]
@@ -59,7 +59,7 @@ def test_gsm8k_from_a_local_file_takes_the_first_items(shared: Path) -> None:
     first = json.loads(path.read_text().splitlines()[0])
     assert items[0].question == first["question"]
     assert items[0].answer == first["answer"].rpartition("####")[2].strip()
-    assert all(task.correct(task.answers.value(f"#### {item.answer}"), item) for item in items)
+    assert all(task.correct(task.format.value(f"#### {item.answer}"), item) for item in items)
     with pytest.raises(TaskError, match="has 1319 items, 1320 were asked for"):
         task.items(1320, seed=0)
 
@@ -68,13 +68,16 @@ def test_jsonl(tmp_path: Path) -> None:
     data = write(
         tmp_path / "mine.jsonl", {"question": "1+1?", "answer": 2}, "", {"id": "b", "question": "x", "answer": "y"}
     )
-    task = load_task("jsonl", data=data)
+    with pytest.raises(TaskError, match=r"line 3: the answer 'y' is no number, and 1 others are: .*--answers gsm8k"):
+        load_task("jsonl", data=data)
+    task = load_task("jsonl", data=data, answers="marked_text")
+    assert task.size == 2
     assert [(i.id, i.answer) for i in task.items(2, 0)] == [("mine-00000", "2"), ("b", "y")]
     assert task.describe()["data_sha256"]
-    assert task.answers.name == "marked_text"  # one answer is no number
-    assert task.correct(task.answers.value("so #### y"), task.items(2, 0)[1])
+    assert task.format.name == "marked_text"
+    assert task.correct(task.format.value("so #### y"), task.items(2, 0)[1])
     numbers = write(tmp_path / "numbers.jsonl", {"question": "1+1?", "answer": "1,002"})
-    assert load_task("jsonl", data=numbers).answers.name == "gsm8k"
+    assert load_task("jsonl", data=numbers).format.name == "gsm8k"
     (tmp_path / "bom.jsonl").write_bytes(b"\xef\xbb\xbf" + b'{"question": "q", "answer": 1}\r\n')
     assert load_task("jsonl", data=str(tmp_path / "bom.jsonl")).items(1, 0)[0].question == "q"
     (tmp_path / "lines.jsonl").write_text('{"question": "one\u2028two\x85three", "answer": 1}', encoding="utf-8")
@@ -140,7 +143,7 @@ def test_math_knows_equal_mathematics(tmp_path: Path) -> None:
     data = write(tmp_path / "m.jsonl", halves, lines)
     task = load_task("math", data=data)
     half, line = task.items(2, 0)
-    assert task.answers.name == "boxed" and "\\boxed{}" in task.prompt(half)
+    assert task.format.name == "boxed" and "\\boxed{}" in task.prompt(half)
     assert task.correct("0.5", half) and task.correct("\\dfrac12", half) and not task.correct("2", half)
     assert task.correct("1 + x", line) and not task.correct("x", line) and not task.correct(None, line)
     again = restore_task("math", "boxed")
@@ -166,7 +169,7 @@ def test_choices_are_listed_and_lettered(tmp_path: Path) -> None:
     items = task.items(3, 0)
     assert [item.answer for item in items] == ["B", "B", "B"]
     assert items[0].question == "Which?\nA) red\nB) blue"
-    assert task.correct(task.answers.value("#### (b)"), items[0])
+    assert task.correct(task.format.value("#### (b)"), items[0])
     wrong: list[dict[str, object]] = [{"choices": ["red"]}, {"choices": "red"}, {"answer": "green"}]
     for bad in wrong:
         with pytest.raises(TaskError, match="line 1"):
@@ -205,5 +208,21 @@ def test_code_that_misbehaves_gives_nothing(code: str) -> None:
 def test_codeio_predicts_outputs() -> None:
     task = load_task("codeio")
     (item,) = task.items(1, 0)
-    assert task.answers.name == "code"
+    assert task.format.name == "code"
     assert task.correct(item.answer, item) and not task.correct('"no"', item)
+
+
+def test_worked_solutions_are_read_as_gsm8k_has_them(tmp_path: Path) -> None:
+    """A line of GSM8K in a file of one's own: the gold answer is what stands after the marker."""
+    data = write(
+        tmp_path / "worked.jsonl", {"question": "3+4?", "answer": "3+4=7\n#### 7"}, {"question": "q", "answer": 5}
+    )
+    task = load_task("jsonl", data=data)
+    assert task.format.name == "gsm8k"
+    assert [item.answer for item in task.items(2, 0)] == ["7", "5"]
+
+
+def test_the_prompt_asks_for_the_format_that_was_named(tmp_path: Path) -> None:
+    data = write(tmp_path / "mine.jsonl", {"question": "1/2 + 1/3?", "answer": "5/6"})
+    assert "\\boxed{}" in load_task("jsonl", data=data, answers="boxed").template
+    assert "####" in load_task("jsonl", data=data).template

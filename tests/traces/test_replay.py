@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from bitcal_tts import build_method
+from bitcal_tts.halting.controller import Decision
+from bitcal_tts.halting.methods import to_the_end
+from bitcal_tts.halting.session import Session
 from bitcal_tts.tasks import Item, load_task
-from bitcal_tts.traces.replay import at_chunk_size, end_of, outcomes, replay, steps
-from bitcal_tts.traces.schema import Trace
-from bitcal_tts.traces.store import TraceError
+from bitcal_tts.traces.chunks import at_chunk_size, chunked_for
+from bitcal_tts.traces.replay import outcomes, replay
+from bitcal_tts.traces.schema import Trace, TraceError
 
 
 def made(texts: list[str], answer: str = "5", finish: str = "eos", entropy: float = 0.1) -> Trace:
@@ -32,22 +35,29 @@ def made(texts: list[str], answer: str = "5", finish: str = "eos", entropy: floa
 
 
 def test_steps_are_full_chunks_after_which_decoding_could_go_on() -> None:
+    def decided(trace: Trace, budget: int) -> list[int]:
+        told: list[int] = []
+
+        def note(_: Session, decision: Decision) -> None:
+            told.append(decision.tokens)
+
+        replay(trace, build_method("bitcal_tts", bits=4, budget=budget), watch=note, heed=False)
+        return told
+
     trace = made([f"t{i} " for i in range(40)])
-    assert [s.n_tokens for s in steps(trace, 16, 512)] == [16, 16]
-    assert len(list(steps(trace, 16, 32))) == 1  # the second chunk exhausts the budget
-    assert len(list(steps(trace, 16, 33))) == 2
-    assert len(list(steps(made(["x "] * 32), 16, 512))) == 2  # the model ends only after the boundary
-    first = next(iter(steps(trace, 16, 512)))
-    assert first.text == "".join(trace.token_texts[:16])
-    assert first.hidden_similarity is None
+    assert decided(trace, 512) == [16, 32]
+    assert decided(trace, 32) == [16]  # the second chunk exhausts the budget
+    assert decided(trace, 33) == [16, 32]
+    assert decided(made(["x "] * 32), 512) == [16, 32]  # the model ends only after the boundary
 
 
 def test_ends() -> None:
     trace = made(["x "] * 40)
-    assert (end_of(trace, 512).tokens, end_of(trace, 512).finish) == (40, "eos")
-    assert (end_of(trace, 40).tokens, end_of(trace, 40).finish) == (40, "budget")
+    for budget, finish in ((512, "eos"), (41, "eos"), (40, "budget")):
+        end = replay(trace, to_the_end(budget)).outcome
+        assert (end.tokens, end.finish) == (40, finish)
     with pytest.raises(TraceError, match=r"recorded to 40 tokens only; a budget of 41"):
-        end_of(made(["x "] * 40, finish="budget"), 41)
+        replay(made(["x "] * 40, finish="budget"), to_the_end(41))
 
 
 def test_lost_rescued_and_premature() -> None:
@@ -65,7 +75,7 @@ def test_lost_rescued_and_premature() -> None:
 
 def test_another_chunk_size_needs_the_vectors(store: Any) -> None:
     traces = store.read()
-    twice = at_chunk_size(traces, 32, 16)
+    twice = at_chunk_size(traces, 32)
     for trace, other in zip(traces, twice, strict=True):
         rows = trace.hidden[1::2] if trace.hidden is not None else np.zeros((0, 1))
         assert len(other.hidden_similarities) == max(len(rows) - 1, 0)
@@ -74,10 +84,12 @@ def test_another_chunk_size_needs_the_vectors(store: Any) -> None:
             assert value == pytest.approx(float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)), abs=1e-5)
     without = [dataclasses.replace(t, hidden=None) for t in traces]
     with pytest.raises(TraceError, match="bitcal record --hidden"):
-        at_chunk_size(without, 32, 16)
+        at_chunk_size(without, 32)
     with pytest.raises(TraceError, match="multiple"):
-        at_chunk_size(traces, 24, 16)
-    assert all(len(t.hidden_similarities) == 0 for t in at_chunk_size(without, 8, 16, needed=False))
+        at_chunk_size(traces, 24)
+    blind = build_method("bitcal_tts", bits=4, budget=192, chunk_size=8, hidden=False)
+    assert chunked_for(without, blind) is without  # what is not read need not be there
+    assert len(outcomes(without, blind, load_task())) == len(without)
 
 
 def test_recorded_similarities_are_those_of_the_vectors(store: Any) -> None:
@@ -89,6 +101,6 @@ def test_recorded_similarities_are_those_of_the_vectors(store: Any) -> None:
 
 def test_fixed_takes_the_whole_trace(store: Any) -> None:
     for trace in store.read():
-        halt = replay(trace, build_method("fixed", bits=4, budget=192), 192)
+        halt = replay(trace, build_method("fixed", bits=4, budget=192)).outcome
         assert halt.decision is None
         assert halt.tokens == min(len(trace), 192)

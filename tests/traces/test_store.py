@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from bitcal_tts import files
-from bitcal_tts.engines.base import Completion
+from bitcal_tts.engines.base import Completion, Decoding
 from bitcal_tts.tasks import Item, load_task
+from bitcal_tts.traces.manifest import Manifest
 from bitcal_tts.traces.record import record
-from bitcal_tts.traces.schema import Trace
-from bitcal_tts.traces.store import TraceError, TraceStore
+from bitcal_tts.traces.schema import Trace, TraceError
+from bitcal_tts.traces.store import TraceStore
 
 RECORDER = """
 import sys
@@ -37,6 +39,11 @@ record(engine, load_task(), Path(sys.argv[2]), n=48, budget=64, batch_size=4, bl
 """
 
 
+def empty_manifest() -> Manifest:
+    """Of a recording that nothing was asked of."""
+    return Manifest({}, {"signals": "full", "chunk_size": 16, "keep_hidden": False}, {"answers": "gsm8k"}, {})
+
+
 def assert_same(one: list[Trace], other: list[Trace]) -> None:
     assert [t.item for t in one] == [t.item for t in other]
     for a, b in zip(one, other, strict=True):
@@ -46,7 +53,7 @@ def assert_same(one: list[Trace], other: list[Trace]) -> None:
             b.finish,
             b.token_texts,
         )
-        for name in ("token_ids", "entropies", "logprobs", "margins", "hidden_similarities"):
+        for name in ("token_ids", "entropies", "logprobs", "margins", "top_logprobs", "hidden_similarities"):
             assert getattr(a, name).tobytes() == getattr(b, name).tobytes(), name
         assert (a.hidden is None) == (b.hidden is None)
         assert a.hidden is None or a.hidden.tobytes() == b.hidden.tobytes()  # type: ignore[union-attr]
@@ -76,7 +83,7 @@ def test_killed_ten_times_and_resumed_it_holds_what_an_undisturbed_one_holds(tin
 def test_a_second_recording_decodes_nothing(store: Any, engine: Any) -> None:
     before = {p: p.stat().st_mtime_ns for p in store.folder.iterdir()}
     seen = []
-    record(engine, load_task(), store.folder, n=40, budget=192, batch_size=32, style="instruct", keep_hidden=True,
+    record(engine, load_task(), store.folder, n=40, budget=192, batch_size=32, keep_hidden=True,
            progress=lambda items, tokens: seen.append(items))  # fmt: skip
     assert sum(seen) == 40
     assert {p: p.stat().st_mtime_ns for p in store.folder.iterdir() if p.name != ".lock"} == {
@@ -88,13 +95,13 @@ def test_a_second_recording_decodes_nothing(store: Any, engine: Any) -> None:
     ("change", "message"),
     [
         ({"budget": 100}, "budget is 192 there, 100 now"),
-        ({"n": 39}, "n is 40 there, 39 now"),
         ({"seed": 1}, "seed is 0 there, 1 now"),
-        ({"style": "thinking"}, "style is 'instruct' there, 'thinking' now"),
+        ({"decoding": Decoding(0.6)}, "decoding is"),
+        ({"chunk_size": 8}, "chunk_size is 16 there, 8 now"),
     ],
 )
 def test_other_settings_are_refused_by_name(store: Any, engine: Any, change: dict[str, Any], message: str) -> None:
-    options: dict[str, Any] = {"n": 40, "budget": 192, "batch_size": 32, "style": "instruct", "keep_hidden": True}
+    options: dict[str, Any] = {"n": 40, "budget": 192, "batch_size": 32, "keep_hidden": True}
     with pytest.raises(TraceError, match=message):
         record(engine, load_task(), store.folder, **{**options, **change})
 
@@ -103,13 +110,13 @@ def test_another_prompt_is_refused(store: Any, engine: Any, tmp_path: Path) -> N
     (tmp_path / "other.txt").write_text("{question} Think.")
     task = load_task(template=str(tmp_path / "other.txt"))
     with pytest.raises(TraceError, match="prompt_sha256 is"):
-        record(engine, task, store.folder, n=40, budget=192, batch_size=32, style="instruct", keep_hidden=True)
+        record(engine, task, store.folder, n=40, budget=192, batch_size=32, keep_hidden=True)
 
 
 def test_another_model_is_refused(store: Any, tmp_path: Path) -> None:
-    identity = {**store.identity, "model_sha256": "0" * 64}
+    asked = replace(store.manifest, tokens={**store.manifest.tokens, "model_sha256": "0" * 64})
     with pytest.raises(TraceError, match="model_sha256 is"):
-        TraceStore.create(store.folder, identity, {})
+        TraceStore.create(store.folder, asked)
 
 
 @pytest.fixture
@@ -120,7 +127,7 @@ def copied(store: Any, tmp_path: Path) -> Path:
 def test_another_schema_version_is_refused(copied: Path) -> None:
     manifest = json.loads((copied / "manifest.json").read_text())
     (copied / "manifest.json").write_text(json.dumps({**manifest, "schema": 99}))
-    with pytest.raises(TraceError, match=r"manifest\.json has schema 99, this version reads schema 2"):
+    with pytest.raises(TraceError, match=r"manifest\.json has schema 99, this version reads schema 3 and 2"):
         TraceStore.open(copied)
 
 
@@ -137,7 +144,7 @@ def test_a_truncated_part_is_named_and_the_rest_kept(copied: Path, engine: Any, 
     with pytest.raises(TraceError, match=r"part-00000\.parquet cannot be read .* delete it and record again"):
         TraceStore.open(copied).read()
     part.unlink()
-    options: dict[str, Any] = {"n": 40, "budget": 192, "batch_size": 32, "style": "instruct", "keep_hidden": True}
+    options: dict[str, Any] = {"n": 40, "budget": 192, "batch_size": 32, "keep_hidden": True}
     assert_same(record(engine, load_task(), copied, **options).read(), store.read())
 
 
@@ -145,13 +152,13 @@ def test_a_part_with_other_columns_is_named(copied: Path) -> None:
     part = copied / "part-00000.parquet"
     table = pq.read_table(part)
     pq.write_table(table.drop_columns(["margins"]), part)
-    with pytest.raises(TraceError, match="does not have the columns of schema 2"):
+    with pytest.raises(TraceError, match="does not have the columns of schema 3"):
         TraceStore.open(copied).read()
 
 
 def test_a_part_of_another_recording_is_refused(copied: Path) -> None:
     manifest = json.loads((copied / "manifest.json").read_text())
-    manifest["identity"]["n"] = 5
+    manifest["identity"]["seed"] = 5
     (copied / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(TraceError, match=r"part-00000\.parquet is not part of this recording"):
         TraceStore.open(copied).read()
@@ -160,7 +167,7 @@ def test_a_part_of_another_recording_is_refused(copied: Path) -> None:
 def test_a_folder_with_something_else_in_it_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(TraceError, match="not empty and not a trace folder"):
-        TraceStore.create(tmp_path, {}, {})
+        TraceStore.create(tmp_path, empty_manifest())
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -197,19 +204,22 @@ def test_measurements_are_beside_the_traces(store: Any) -> None:
     assert sum(part["items"] for part in parts) == 40
     assert sum(part["tokens"] for part in parts) == sum(len(t) for t in store.read())
     assert all(part["seconds"] > 0 and part["environment"]["versions"] for part in parts)
-    versions = store.manifest["environment"]["versions"]
+    versions = store.manifest.environment["versions"]
     assert {"python", "numpy", "torch", "transformers"} <= set(versions)
 
 
 def test_traces_survive_the_round_trip(tmp_path: Path) -> None:
-    store = TraceStore.create(tmp_path / "s", {"blocks": 1}, {})
-    done = Completion("3", 7, [5, 6], ["ä", ""], [0.25, 0.5], [-1.0, -2.0], [3.0, 4.0], [0.5], finish="budget")
+    store = TraceStore.create(tmp_path / "s", empty_manifest())
+    done = Completion(
+        "3", 7, [5, 6], ["ä", ""], [0.25, 0.5], [-1.0, -2.0], [3.0, 4.0], [-5.0, -6.0], [0.5], finish="budget"
+    )
     store.write(0, [(3, Item("id", "q?", "1", {"k": [1, "x"]}), done)], {})
     (trace,) = store.read()
     assert trace.item == Item("id", "q?", "1", {"k": [1, "x"]})
     assert (trace.index, trace.prompt_tokens, trace.finish, trace.text) == (3, 7, "budget", "ä")
-    assert trace.margins.tolist() == [3.0, 4.0]
-    assert trace.hidden_similarities.dtype == np.float32
+    assert trace.margins is not None and trace.margins.tolist() == [3.0, 4.0]
+    assert trace.top_logprobs is not None and trace.top_logprobs.tolist() == [-5.0, -6.0]
+    assert trace.hidden_similarities.dtype == np.float32 and trace.hidden_similarities.tolist() == [0.5]
 
 
 def test_what_a_kill_left_of_the_manifest_is_no_obstacle(tmp_path: Path) -> None:
@@ -217,7 +227,7 @@ def test_what_a_kill_left_of_the_manifest_is_no_obstacle(tmp_path: Path) -> None
     folder.mkdir()
     (folder / ".manifest.json.123.tmp").write_text("{")
     (folder / ".lock").touch()
-    TraceStore.create(folder, {"blocks": 0}, {})
+    TraceStore.create(folder, empty_manifest())
     assert sorted(p.name for p in folder.iterdir()) == [".lock", "manifest.json"]
 
 

@@ -2,68 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitcal_tts.calibration.looks import BLANK, Looks, looks_of
+from bitcal_tts.calibration.recording import Recording, mark_of
 from bitcal_tts.calibration.risk import certify, check_levels, grid
 from bitcal_tts.halting.features import NAMES
-from bitcal_tts.halting.profile import IDENTITY, Profile, ProfileError
-from bitcal_tts.halting.settled import SettledParameters
-from bitcal_tts.tasks.base import Task
-from bitcal_tts.traces.replay import answer_options
-from bitcal_tts.traces.schema import Trace
+from bitcal_tts.halting.identity import UNKNOWN, Identity
+from bitcal_tts.halting.profile import Profile, ProfileError
+from bitcal_tts.traces.looks import LookTable
 
 KINDS = ("logistic", "boosted")
 LABELS = ("gold", "final")
 MIN_ITEMS = 40
 _REFERENCES = 500
-
-
-@dataclass
-class Recording:
-    """Traces at one precision, with what the manifest says of them; they are walked once."""
-
-    identity: Mapping[str, Any]
-    traces: Sequence[Trace]
-    task: Task
-    _walked: dict[tuple[int, str], Looks] = field(default_factory=dict, init=False, repr=False)
-
-    @property
-    def bits(self) -> float:
-        """Served weight precision."""
-        return float(self.identity["bits"])
-
-    def looks(self, budget: int, where: str, tick: Callable[[], None] | None = None) -> Looks:
-        """The looks of all traces."""
-        key = (budget, where)
-        if key not in self._walked:
-            settings = settled_parameters(self.identity, BLANK, budget, looks=where, threshold=math.inf)
-            self._walked[key] = looks_of(self.traces, settings, self.task, tick=tick)
-        return self._walked[key]
-
-
-def settled_parameters(identity: Mapping[str, Any], profile: Profile, budget: int, **options: Any) -> SettledParameters:
-    """How `settled` is set up for a recording: it may stop where the recording was probed."""
-    return SettledParameters(
-        name="settled",
-        bits=identity["bits"],
-        budget=budget,
-        profile=profile,
-        every=_every(identity),
-        **answer_options(identity),
-        **options,
-    )
-
-
-def _every(identity: Mapping[str, Any]) -> int:
-    return identity.get("probes") or 16
 
 
 def fit(
@@ -85,7 +43,7 @@ def fit(
     """Fit a scorer on a share of the items and certify a threshold per precision on the rest.
 
     Args:
-        recordings: One or more precisions of one model on one task.
+        recordings: One or more precisions of one model on one task; several of one precision are pooled.
         risk: Most of P(full run right and stopped run wrong).
         confidence: How surely that holds, over the calibration items.
         kind: `logistic` or `boosted`.
@@ -108,39 +66,52 @@ def fit(
         raise ValueError(f"share must be above 0 and below 1, got {share!r}")
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
-    _same_model(recordings)
+    budget = _budget(recordings, budget, known)
+    identity = _shared_identity(recordings, budget)
     if known is not None:
-        budget = known.identity["budget"] if budget is None else budget
-        for recording in recordings:
-            known.check({k: v for k, v in recording.identity.items() if k != "bits"}, budget)
-        looks = str(known.identity.get("looks", looks))
-        label = str(known.identity.get("label", label))
-    if budget is None:
-        budget = min(recording.identity["budget"] for recording in recordings)
-    halves = _split_all(recordings, share, seed, known)
-    walked = [recording.looks(budget, looks, tick) for recording in recordings]
-    if label == "gold" and not any(found.full_right.any() for found in walked):
+        _check_known(known, identity)
+        looks, label = str(known.settings["looks"]), str(known.fitted["label"])
+    settings = recordings[0].certified(looks, budget)
+    groups = _by_bits(recordings)
+    halves = _split_all(groups, share, seed, known)
+    tables = [
+        LookTable.joined([recording.table(budget, looks, tick) for recording in group]) for group in groups.values()
+    ]
+    if label == "gold" and not any(table.full_right.any() for table in tables):
         raise ValueError("no full run is right, so that nothing could be lost: check the answers, or use label 'final'")
-    seen = [found.of(chosen) for found, (chosen, _) in zip(walked, halves, strict=True)]
-    profile = known or _fit_scorer(recordings, halves, seen, kind, label, features, looks, budget)
+    fitting = [table.of(chosen) for table, (chosen, _) in zip(tables, halves, strict=True)]
+    profile = known
+    if profile is None:
+        marks = {m for group, (chosen, _) in zip(groups.values(), halves, strict=True) for m in _marks(group, chosen)}
+        profile = _fit_scorer(fitting, kind, label, features)
+        fitted = {
+            "label": label,
+            "looks": sum(map(len, fitting)),
+            "bits": sorted(groups),
+            "splits": sorted({str(r.description.get("split")) for r in recordings}),
+            "questions": sorted(marks),
+        }
+        profile = replace(profile, identity=identity, settings=settings, fitted=fitted)
     thresholds, evidence, reference = dict(profile.thresholds), dict(profile.evidence), dict(profile.reference)
-    for recording, found, (chosen, held), other in zip(recordings, walked, halves, seen, strict=True):
-        rest = found.of(held)
+    for (bits, group), table, (chosen, held), seen in zip(groups.items(), tables, halves, fitting, strict=True):
+        rest = table.of(held)
         scores = profile.scores(rest.vectors) if len(rest) else np.zeros(0)
         certificate = certify(
-            lambda t, r=rest, s=scores: int(r.losses(s, t, label).sum()),  # type: ignore[misc]
+            lambda t, r=rest, s=scores: int(r.cut(t, s).losses(label).sum()),  # type: ignore[misc]
             rest.n,
-            grid(profile.scores(other.vectors) if len(other) else []),
+            grid(profile.scores(seen.vectors) if len(seen) else []),
             risk=risk,
             confidence=confidence,
             p_value=p_value,
-            cost_at=lambda t, r=rest, s=scores: float(r.at(s, t).cost.mean()),  # type: ignore[misc]
+            cost_at=lambda t, r=rest, s=scores: float(r.cut(t, s).cost.mean()),  # type: ignore[misc]
         )
-        thresholds[recording.bits] = certificate.threshold
+        thresholds[bits] = certificate.threshold
         certified = math.isfinite(certificate.threshold)
-        cut = rest.at(scores, certificate.threshold) if certified else rest.full()
-        more = certificate.more and math.ceil(certificate.more * len(recording.traces) / len(held))
-        evidence[f"{recording.bits:g}"] = {
+        cut = rest.cut(certificate.threshold, scores) if certified else rest.full()
+        more = certificate.more and math.ceil(certificate.more * table.n / len(held))
+        scheme = {recording.identity["scheme"] for recording in group}.pop()
+        evidence[f"{bits:g}"] = {
+            **({} if scheme is UNKNOWN else {"scheme": scheme}),
             "risk": risk,
             "loss": "lost" if label == "gold" else "another answer than the full run's",
             "confidence": confidence,
@@ -156,55 +127,65 @@ def fit(
             "accuracy": float(cut.correct.mean()),
             "full_accuracy": float(rest.full_right.mean()),
         }
-        reference[recording.bits] = tuple(rest.first_scores(scores, certificate.threshold)[:_REFERENCES].tolist())
+        reference[bits] = tuple(rest.first_scores(scores)[:_REFERENCES].tolist())
     return replace(profile, thresholds=thresholds, evidence=evidence, reference=reference)
 
 
-def _fit_scorer(
-    recordings: Sequence[Recording],
-    halves: Sequence[tuple[list[int], list[int]]],
-    found: Sequence[Looks],
-    kind: str,
-    label: str,
-    features: Sequence[str],
-    looks: str,
-    budget: int,
-) -> Profile:
+def _budget(recordings: Sequence[Recording], asked: int | None, known: Profile | None) -> int:
+    if asked is not None:
+        return asked
+    if known is not None:
+        return int(known.identity["budget"])
+    return int(min(recording.description["budget"] for recording in recordings))
+
+
+def _check_known(known: Profile, identity: Identity) -> None:
+    """The traces must be of what the profile was fitted on, but for the bits."""
+    either = {"bits": None, "scheme": None}
+    differences = known.identity.with_known(**either).differences(identity.with_known(**either))
+    if differences:
+        raise ProfileError(f"these traces are not what the profile was fitted on: {'; '.join(differences)}")
+
+
+def _by_bits(recordings: Sequence[Recording]) -> dict[float, list[Recording]]:
+    """Recordings by precision; no trace may come twice."""
+    groups: dict[float, list[Recording]] = {}
+    for recording in recordings:
+        groups.setdefault(recording.bits, []).append(recording)
+    for bits, group in groups.items():
+        seen = Counter((trace.item.question, trace.text) for recording in group for trace in recording.traces)
+        twice = sum(count > 1 for count in seen.values())
+        if len(group) > 1 and twice:
+            raise ProfileError(
+                f"at {bits:g} bits {twice} traces come twice: the same recording was given more than once"
+            )
+    return groups
+
+
+def _marks(group: Sequence[Recording], chosen: Sequence[int] | None = None) -> list[str]:
+    """Names of the questions of a group's traces, or of some of them."""
+    marks = [mark_of(trace) for recording in group for trace in recording.traces]
+    return marks if chosen is None else [marks[i] for i in chosen]
+
+
+def _fit_scorer(tables: Sequence[LookTable], kind: str, label: str, features: Sequence[str]) -> Profile:
     """A scorer from the looks of the fitting share of all recordings, pooled; bits are a feature like any other."""
-    vectors, right = _labelled(found, label)
+    vectors, right = _labelled(tables, label)
     kept = [name for name in NAMES if name in set(features)]
     columns = vectors[:, [NAMES.index(name) for name in kept]]
-    # A feature that never changes says nothing, and would be divided by its spread.
-    kept = [name for name, spread in zip(kept, np.ptp(columns, axis=0), strict=True) if spread > 0]
+    # A feature that is not known says nothing; one that never changes neither, and would be divided by its spread.
+    known = np.isfinite(columns).all(axis=0) & (np.ptp(np.nan_to_num(columns), axis=0) > 0)
+    kept = [name for name, tells in zip(kept, known, strict=True) if tells]
     if not kept:
         raise ValueError(f"the features {', '.join(features)} never change in these traces: there is nothing to fit on")
     columns = vectors[:, [NAMES.index(name) for name in kept]]
     model = _logistic(columns, right) if kind == "logistic" else _boosted(columns, right)
-    shared = {key: recordings[0].identity.get(key) for key in IDENTITY}
-    identity = {
-        **shared,
-        "temperature": recordings[0].identity["decoding"]["temperature"],
-        "splits": sorted({str(r.identity.get("split")) for r in recordings}),
-        "budget": budget,
-        "every": _every(recordings[0].identity),
-        "label": label,
-        "looks": looks,
-        "fitted_looks": len(right),
-        "fitted_bits": sorted(r.bits for r in recordings),
-        "fitted_questions": sorted(
-            {
-                mark_of(recording.traces[i])
-                for recording, (chosen, _) in zip(recordings, halves, strict=True)
-                for i in chosen
-            }
-        ),
-    }
-    return Profile(kind, tuple(kept), model, {}, identity, {}, {})
+    return Profile(kind, tuple(kept), model, {})
 
 
-def _labelled(found: Sequence[Looks], label: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    vectors = np.concatenate([looks.vectors for looks in found])
-    right = np.concatenate([looks.label(label) for looks in found])
+def _labelled(tables: Sequence[LookTable], label: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    vectors = np.concatenate([table.vectors for table in tables])
+    right = np.concatenate([table.label(label) for table in tables])
     if len(right) == 0:
         raise ValueError("no answer is ever stated in these traces: there is nothing to fit on")
     if right.all() or not right.any():
@@ -253,52 +234,58 @@ def _boosted(columns: NDArray[np.float64], right: NDArray[np.bool_]) -> dict[str
 
 
 def _split_all(
-    recordings: Sequence[Recording], share: float, seed: int, known: Profile | None
+    groups: dict[float, list[Recording]], share: float, seed: int, known: Profile | None
 ) -> list[tuple[list[int], list[int]]]:
     """Items that fit and items that certify, by a seeded draw.
 
     No question certifies that a scorer was fitted on, at this or another precision. Where the scorer is known, a tenth
     of the items only says where thresholds may lie, which must not come from the items they are tested on either.
     """
-    used: set[str] = set(known.identity.get("fitted_questions", ())) if known else set()
+    used: set[str] = set(known.fitted.get("questions", ())) if known else set()
+    names = {bits: _marks(group) for bits, group in groups.items()}
     chosen, rest = [], []
-    for recording in recordings:
-        n = len(recording.traces)
-        if n < MIN_ITEMS:
-            raise ValueError(f"{n} items at {recording.bits:g} bits are too few: at least {MIN_ITEMS} are needed")
-        order = [int(i) for i in np.random.default_rng(seed).permutation(n)]
-        cut = round((0.1 if known else share) * n)
+    for bits, marks in names.items():
+        if len(marks) < MIN_ITEMS:
+            raise ValueError(f"{len(marks)} items at {bits:g} bits are too few: at least {MIN_ITEMS} are needed")
+        order = [int(i) for i in np.random.default_rng(seed).permutation(len(marks))]
+        cut = round((0.1 if known else share) * len(marks))
         chosen.append(sorted(order[:cut]))
         rest.append(sorted(order[cut:]))
     if not known:
-        used = {mark_of(r.traces[i]) for r, part in zip(recordings, chosen, strict=True) for i in part}
+        used = {marks[i] for marks, part in zip(names.values(), chosen, strict=True) for i in part}
     halves = []
-    for recording, part, others in zip(recordings, chosen, rest, strict=True):
-        held = [i for i in others if mark_of(recording.traces[i]) not in used]
+    for (bits, marks), part, others in zip(names.items(), chosen, rest, strict=True):
+        held = [i for i in others if marks[i] not in used]
         if len(held) < MIN_ITEMS // 2:
             raise ValueError(
-                f"at {recording.bits:g} bits only {len(held)} items are left that the scorer was not fitted on: "
+                f"at {bits:g} bits only {len(held)} items are left that the scorer was not fitted on: "
                 f"at least {MIN_ITEMS // 2} are needed to certify a threshold"
             )
         halves.append((part, held))
     return halves
 
 
-def mark_of(trace: Trace) -> str:
-    """A short name for a question."""
-    return hashlib.sha256(trace.item.question.encode()).hexdigest()[:10]
-
-
-def _same_model(recordings: Sequence[Recording]) -> None:
-    def shared(recording: Recording) -> dict[str, Any]:
-        told = {key: recording.identity.get(key) for key in (*IDENTITY, "probes")}
-        return {**told, "temperature": recording.identity["decoding"]["temperature"]}
-
-    first = shared(recordings[0])
+def _shared_identity(recordings: Sequence[Recording], budget: int) -> Identity:
+    """What all recordings agree in, but for the bits: they may be pooled only then."""
+    first = _tied(recordings[0], budget)
     for recording in recordings[1:]:
-        for key, other in shared(recording).items():
-            if other != first[key]:
-                raise ProfileError(f"recordings to be pooled must agree in {key}: {first[key]!r} and {other!r}")
-    bits = [recording.bits for recording in recordings]
-    if len(set(bits)) < len(bits):
-        raise ProfileError(f"each precision may come once, got {', '.join(f'{b:g}' for b in bits)}")
+        other = _tied(recording, budget)
+        for key in sorted({*first.known, *other.known}):
+            if first[key] != other[key]:
+                raise ProfileError(f"recordings to be pooled must agree in {key}: {first[key]!r} and {other[key]!r}")
+        first = Identity(first.known, first.declared | other.declared)
+    every = {recording.description.get("probes") for recording in recordings}
+    if len(every) > 1:
+        raise ProfileError(f"recordings to be pooled must agree in probes: {' and '.join(map(repr, every))}")
+    schemes: dict[float, set[Any]] = {}
+    for recording in recordings:
+        schemes.setdefault(recording.bits, set()).add(recording.identity["scheme"])
+    for bits, names in schemes.items():
+        if len(names) > 1:
+            raise ProfileError(f"at {bits:g} bits recordings must agree in scheme: {' and '.join(map(repr, names))}")
+    return first
+
+
+def _tied(recording: Recording, budget: int) -> Identity:
+    known = {key: value for key, value in recording.identity.known.items() if key not in ("bits", "scheme")}
+    return Identity({**known, "budget": budget}, recording.identity.declared - {"bits", "scheme"})

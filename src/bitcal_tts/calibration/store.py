@@ -9,14 +9,16 @@ from bitcal_tts.files import write_json
 from bitcal_tts.halting.profile import Profile, ProfileError
 
 
-def save_profile(path: Path, profile: Profile) -> None:
+def save_profile(path: str | Path, profile: Profile) -> None:
     """Write a profile."""
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, profile.to_dict())
 
 
-def load_profile(path: Path) -> Profile:
+def load_profile(path: str | Path) -> Profile:
     """Read a profile, distrusting it."""
+    path = Path(path)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

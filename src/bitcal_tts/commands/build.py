@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from bitcal_tts.commands.options import parse_override
+from bitcal_tts.calibration.recording import boundaries_of, mark_of
+from bitcal_tts.calibration.store import load_profile
+from bitcal_tts.commands.options import USUAL_N, declared, parse_override
 from bitcal_tts.commands.progress import note
-from bitcal_tts.engines.base import EngineError
+from bitcal_tts.commands.recordings import Opened
+from bitcal_tts.engines.base import Decoding, EngineError
 from bitcal_tts.engines.thinking import parse_markers
 from bitcal_tts.halting.gate import Rule
 from bitcal_tts.halting.methods import PAPER, build_method, parameters_of
-from bitcal_tts.halting.profile import Profile, ProfileError
+from bitcal_tts.halting.profile import Profile
 from bitcal_tts.tasks import Task, load_task
 from bitcal_tts.tiny import models
-from bitcal_tts.traces.replay import answer_options
 from bitcal_tts.traces.schema import Trace
 
 DEFAULT_MIN_TOKENS = 128
@@ -36,6 +36,18 @@ def task_of(args: argparse.Namespace) -> Task:
     )
 
 
+def items_asked(args: argparse.Namespace, task: Task) -> int:
+    """How many problems: as asked, else the usual number or all that there are."""
+    if args.n is not None:
+        return int(args.n)
+    return USUAL_N if task.size is None else min(USUAL_N, task.size)
+
+
+def decoding_of(args: argparse.Namespace) -> Decoding:
+    """How tokens are chosen."""
+    return Decoding(args.temperature, args.seed, args.top_p, args.top_k, args.min_p)
+
+
 def style_of(args: argparse.Namespace) -> str | None:
     """The style asked for; the models in the box have one always."""
     if args.style is None and args.model in models.available():
@@ -48,26 +60,34 @@ def engine_of(args: argparse.Namespace) -> Any:
     """The engine the options name."""
     options = {} if args.style is None else {"enable_thinking": args.style == "thinking"}
     markers = {} if args.think is None else {"markers": parse_markers(args.think)}
-    return engine_for(
+    engine = engine_for(
         args.model,
         args.bits,
         template_options=options,
         device=args.device,
         compute_dtype=args.compute_dtype,
+        system=args.system,
         **markers,
     )
+    read = engine.checkpoint.style
+    if args.style is not None and args.style != read:
+        raise EngineError(
+            f"--style {args.style} was asked for, but {args.model} is rendered as {read}: its chat template has no say "
+            "in that; leave --style out, or name its think markers with --think OPEN,CLOSE"
+        )
+    return engine
 
 
 def engine_for(
     model: str,
-    bits: float,
+    bits: float | None,
     *,
     template_options: dict[str, Any],
     device: str | None,
     compute_dtype: str | None,
     **more: Any,
 ) -> Any:
-    """A model by name, folder or hub id at a precision."""
+    """A model by name, folder or hub id at a precision; None is 4 bits, or what a quantized checkpoint has."""
     from bitcal_tts.engines.checkpoint import load_checkpoint
     from bitcal_tts.engines.transformers import TransformersEngine
 
@@ -76,6 +96,7 @@ def engine_for(
         checkpoint = load_checkpoint(
             models.resolve(model),
             bits=bits,
+            usual_bits=4,
             device=device,
             compute_dtype=compute_dtype,
             template_options=template_options,
@@ -97,47 +118,44 @@ def _quiet_transformers() -> None:
     logging.disable_progress_bar()
 
 
-def methods_of(
-    args: argparse.Namespace,
-    identity: dict[str, Any],
-    budgets: Sequence[int],
-    traces: Sequence[Trace],
-    *,
-    swept: bool = False,
-) -> list[Any]:
+def methods_of(args: argparse.Namespace, opened: Opened, budgets: Sequence[int], *, swept: bool = False) -> list[Any]:
     """A method for every name and budget; a rule must have a threshold unless it will be swept."""
+    description = opened.description
     overrides = dict(map(parse_override, args.overrides))
-    profile = read_profile(args.profile, identity, budgets, force=args.force) if args.profile else None
+    profile = load_profile(args.profile) if args.profile else None
     names = args.methods or [*PAPER, "complete", *(["settled"] if profile else [])]
-    _check_overrides(overrides, names, identity, budgets[0])
+    _check_overrides(overrides, names, description, budgets[0])
+    opening, close = description.get("thinking") or (None, None)
     usual = {
-        "chunk_size": identity["chunk_size"],
-        "min_tokens": floor_of(args.min_tokens, identity, traces),
-        "every": every_of(identity),
-        **answer_options(identity),
+        "chunk_size": description["chunk_size"],
+        "min_tokens": floor_of(args.min_tokens, description, opened.traces),
+        "every": every_of(description),
+        "answers": opened.task.format.name,
+        "opening": opening,
+        "close": close,
     }
-    found = []
+    methods = []
     for name in names:
         mine = {key: value for key, value in usual.items() if key in parameters_of(name)}
         if name not in PAPER:
             mine.pop("chunk_size", None)  # these look at every token that an engine hands over
-        told = {} if args.chunk_size is None else {"chunk_size": args.chunk_size}
-        told |= _overrides_of(name, overrides)
+        asked = {} if args.chunk_size is None else {"chunk_size": args.chunk_size}
+        asked |= _overrides_of(name, overrides)
         if name == "settled" and profile is not None:
-            _mention_fitted(profile, traces)
-            _protect(told, force=args.force)
-            mine.pop("every")  # the profile's
-            told |= {"profile": profile, "force": args.force}
-        made = [build_method(name, bits=identity["bits"], budget=budget, **{**mine, **told}) for budget in budgets]
+            _mention_fitted(profile, opened.traces)
+            mine = {"profile": profile, "force": args.force, "declare": declared(args)}  # the rest is the profile's
+        made = [build_method(name, bits=description["bits"], budget=budget, **{**mine, **asked}) for budget in budgets]
+        for method in made:  # a profile that is refused should not cost a replay
+            method.check(opened.identity.with_known(budget=method.parameters.budget))
         if not swept and isinstance(made[0], Rule) and math.isinf(made[0].parameters.threshold):
             some = made[0].thresholds()
             example = f"--set {name}.threshold={some[len(some) // 2]:g}"
             raise ValueError(f"{name} has no threshold of its own: give one, such as {example}, or use bitcal compare")
-        found += made
-    return sorted(found, key=lambda method: budgets.index(method.parameters.budget))
+        methods += made
+    return sorted(methods, key=lambda method: budgets.index(method.parameters.budget))
 
 
-def _check_overrides(overrides: dict[str, Any], names: Sequence[str], identity: dict[str, Any], budget: int) -> None:
+def _check_overrides(overrides: dict[str, Any], names: Sequence[str], description: dict[str, Any], budget: int) -> None:
     """Refuse what no method takes."""
     for key, value in overrides.items():
         method, _, parameter = key.rpartition(".")
@@ -148,7 +166,7 @@ def _check_overrides(overrides: dict[str, Any], names: Sequence[str], identity: 
         takers = [method] if method else names
         if not any(parameter in parameters_of(name) for name in takers):
             build_method(
-                takers[0], bits=identity["bits"], budget=budget, **{parameter: value}
+                takers[0], bits=description["bits"], budget=budget, **{parameter: value}
             )  # says what it would take
 
 
@@ -159,64 +177,24 @@ def _overrides_of(name: str, overrides: dict[str, Any]) -> dict[str, Any]:
     return {**everybody, **own}
 
 
-def every_of(identity: dict[str, Any]) -> int:
+def every_of(description: dict[str, Any]) -> int:
     """Tokens between boundaries: 16, or what a recording was probed at where 16 is no multiple of that."""
-    probed = identity.get("probes") or 16
-    return 16 if 16 % probed == 0 else int(probed)
+    probed = boundaries_of(description)
+    return 16 if 16 % probed == 0 else probed
 
 
 def _mention_fitted(profile: Profile, traces: Sequence[Trace]) -> None:
     """Say so where a profile meets items that its scorer has seen."""
-    from bitcal_tts.calibration.fit import mark_of
-
-    seen = set(profile.identity.get("fitted_questions", ()))
+    seen = set(profile.fitted.get("questions", ()))
     again = sum(mark_of(trace) in seen for trace in traces)
     if again:
         note(f"warning: the profile was fitted on {again} of these {len(traces)} items, on which it proves nothing")
 
 
-def _protect(told: dict[str, Any], *, force: bool) -> None:
-    """Refuse settings under which a profile's certificate says nothing, or with `force` protest."""
-    if not told:
-        return
-    what = f"the profile was certified with its own {', '.join(told)}"
-    if not force:
-        raise ProfileError(f"{what}, so that its promise does not hold with another; use --force to do it all the same")
-    note(f"warning: {what}. Another was forced: no promise holds for what follows.")
-
-
-def read_profile(path: str, identity: dict[str, Any], budgets: Sequence[int], *, force: bool) -> Profile:
-    """A profile for a recording; one for something else is refused, or with `force` used under protest."""
-    from bitcal_tts.calibration.store import load_profile
-
-    profile = load_profile(Path(path))
-    bits = float(identity["bits"])
-    errors = []
-    for budget in budgets:
-        try:
-            profile.check({key: value for key, value in identity.items() if key != "bits"}, budget)
-        except ProfileError as error:
-            errors.append(str(error))
-    try:
-        profile.threshold(bits)
-    except ProfileError as error:
-        errors.append(str(error))
-    if errors and not force:
-        raise ProfileError(f"{errors[0]}, or use --force")
-    for refusal in dict.fromkeys(errors):
-        note(f"warning: {refusal}. It was forced: no promise holds for what follows.")
-    if bits not in profile.thresholds:
-        nearest = min(profile.thresholds, key=lambda known: abs(known - bits))
-        note(f"warning: the threshold of {nearest:g} bits is used at {bits:g} bits.")
-        thresholds = {**profile.thresholds, bits: profile.thresholds[nearest]}
-        profile = dataclasses.replace(profile, thresholds=thresholds)
-    return profile
-
-
-def floor_of(asked: str | int | None, identity: dict[str, Any], traces: Sequence[Trace]) -> int:
+def floor_of(asked: str | int | None, description: dict[str, Any], traces: Sequence[Trace]) -> int:
     """The floor m: as asked, by model, or `auto`: the mean number of tokens up to the first marker."""
     if asked is None:
-        return models.MIN_TOKENS if str(identity["model"]).startswith(models.PREFIX) else DEFAULT_MIN_TOKENS
+        return models.MIN_TOKENS if str(description["model"]).startswith(models.PREFIX) else DEFAULT_MIN_TOKENS
     if asked != "auto":
         try:
             return int(asked)

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.commands import build, options
+from bitcal_tts.commands.places import refuse_existing
 from bitcal_tts.commands.progress import note, progress
-from bitcal_tts.commands.replay import open_complete, task_of_store, title_of
+from bitcal_tts.commands.recordings import open_recording
+from bitcal_tts.commands.replay import title_of
 from bitcal_tts.commands.table import print_table
 from bitcal_tts.evaluation.comparison import compare
 from bitcal_tts.evaluation.frontier import TARGETS, Point, certified_row, choose, frontier, rows_of
@@ -24,7 +26,8 @@ from bitcal_tts.halting.methods import METHODS
 from bitcal_tts.halting.parameters import UnreachableStopWarning
 from bitcal_tts.halting.rules import RULES
 from bitcal_tts.halting.settled import Settled
-from bitcal_tts.traces.replay import Outcome, outcomes
+from bitcal_tts.traces.outcome import Outcome
+from bitcal_tts.traces.replay import outcomes
 
 EXAMPLE = """example:
   bitcal record --style thinking --temperature 0.6 --n 1319 --probes 16 --out traces/test
@@ -43,7 +46,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_method_options(parser)
     parser.add_argument("--budget", type=int, help="hard cap on new tokens (the recorded one)")
     parser.add_argument("--target", type=float, default=0.01, help="lost-correct rate of the tests (%(default)s)")
+    options.add_answers(parser, "as recorded")
     parser.add_argument("--out", type=Path, help="a folder for compare.json and the figure")
+    options.add_overwrite(parser)
     options.add_json(parser)
 
 
@@ -51,6 +56,8 @@ def run(args: argparse.Namespace) -> None:
     """Sweep, choose, test, print."""
     if args.target not in TARGETS:
         raise ValueError(f"target must be one of {', '.join(map(str, TARGETS))}, got {args.target}")
+    if args.out:
+        refuse_existing(args.out / "compare.json", overwrite=args.overwrite)
     result = compare_store(args)
     if args.out:
         from bitcal_tts.evaluation.drawing import draw_to
@@ -61,18 +68,22 @@ def run(args: argparse.Namespace) -> None:
         draw_to(args.out / "frontier", lambda: frontier_figure(result))
     if args.json:
         print(json.dumps({"schema": 1, **result}))
+        return
+    _show(result)
+    if args.out:
+        print(f"written: {args.out / 'compare.json'} and {args.out / 'frontier.png'}")
     else:
-        _show(result)
+        print("nothing was written; next: the same with --out FOLDER for compare.json and the figure")
 
 
 def compare_store(args: argparse.Namespace) -> dict[str, Any]:
     """Rows, paired tests and curves of all methods on a recording."""
-    store = open_complete(args.traces)
-    identity, task, traces = store.identity, task_of_store(store.identity), store.read()
-    budget = args.budget or identity["budget"]
+    opened = open_recording(args.traces, answers=args.answers, declare=options.declared(args))
+    description, task, traces = opened.description, opened.task, opened.traces
+    budget = args.budget or description["budget"]
     if args.methods is None:
         settled = ["settled"] if args.profile else []
-        probing = [name for name in RULES if name not in _LEFT_OUT] if identity.get("probes") else []
+        probing = [name for name in RULES if name not in _LEFT_OUT] if description["probes"] else []
         if not probing:
             note("note: these traces have no probes, so the rules of the field are left out: record with --probes")
         args.methods = [*(name for name in METHODS if name != "settled"), *settled, *probing]
@@ -80,32 +91,32 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
     certified = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreachableStopWarning)
-        methods = build.methods_of(args, identity, [budget], traces, swept=True)
+        methods = build.methods_of(args, opened, [budget], swept=True)
         overridden = {key.rpartition(".")[2] for key, _ in map(options.parse_override, args.overrides)}
-        variants = {m.parameters.name: _variants(m, traces, identity, overridden) for m in methods}
+        variants = {m.parameters.name: _variants(m, traces, description, overridden) for m in methods}
         passes = sum(map(len, variants.values()))
-        chunk = identity["chunk_size"]
         with progress("comparing", passes * len(traces), quiet=args.json) as advance:
             for name, settings in variants.items():
                 points[name] = [
                     point
                     for variant in settings
-                    for point in frontier(traces, variant, task, recorded_chunk_size=chunk, tick=lambda: advance(1))
+                    for point in frontier(traces, variant, task, identity=opened.identity, tick=lambda: advance(1))
                 ]
         for method in methods:
             if isinstance(method, Settled):
-                certified = [certified_row(outcomes(traces, method, task), identity, method.parameters.threshold)]
-    rows = certified + rows_of(points, identity)
+                done = outcomes(traces, method, task, identity=opened.identity)
+                certified = [certified_row(done, description, method.parameters.threshold)]
+    rows = certified + rows_of(points, description)
     return {
-        "title": title_of(identity, [{**row, "min_tokens": None} for row in rows]),
+        "title": title_of(description, [{**row, "min_tokens": None} for row in rows]),
         "rows": rows,
         "tests": _tests(points, args.target),
         "curves": {name: _curve(found) for name, found in points.items()},
-        "manifest": store.manifest,
+        "manifest": opened.store.manifest.to_dict(),
     }
 
 
-def _variants(method: Any, traces: Any, identity: dict[str, Any], overridden: Collection[str]) -> list[Any]:
+def _variants(method: Any, traces: Any, description: dict[str, Any], overridden: Collection[str]) -> list[Any]:
     """Settings of a rule besides its threshold: what it would choose for these traces, unless told.
 
     Probing rules may look every 16, 32 or 64 tokens, DEER as often as there are boundaries; CUSUM's usual level is the
@@ -115,9 +126,9 @@ def _variants(method: Any, traces: Any, identity: dict[str, Any], overridden: Co
     if p.name == "cusum" and "mu0" not in overridden:
         mean = sum(float(t.entropies.sum()) for t in traces) / max(1, sum(map(len, traces)))
         return [type(method)(dataclasses.replace(p, mu0=mean))]
-    if getattr(method, "probes", False):
+    if getattr(method, "question", None) is not None:
         changes = {"max_probes": p.budget} if p.name == "deer" and "max_probes" not in overridden else {}
-        step = identity.get("probes") or p.every
+        step = description.get("probes") or p.every
         often = [p.every] if "every" in overridden else [step, 2 * step, 4 * step]
         return [type(method)(dataclasses.replace(p, every=every, **changes)) for every in often]
     return [method]
@@ -152,8 +163,8 @@ def _tests(points: dict[str, list[Point]], target: float) -> dict[str, Any]:
     told = []
     for name in against:
         assert name is not None
-        cost = [o.tokens + o.probe_tokens for o in there[mine].outcomes]
-        other = [o.tokens + o.probe_tokens for o in there[name].outcomes]
+        cost = [o.cost for o in there[mine].outcomes]
+        other = [o.cost for o in there[name].outcomes]
         told.append({"method": mine, "against": name, "fewer_tokens": savings(cost, other)._asdict()})
     return {"target": target, "best_other": best, "accuracy": compare(found, against=[mine]), "tokens": told}
 

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.commands import build, options
-from bitcal_tts.commands.replay import task_of_store
-from bitcal_tts.halting.controller import Controller, Decision, Method
+from bitcal_tts.commands.recordings import open_recording
+from bitcal_tts.halting.controller import Controller, Decision
+from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.paper import PaperRule
+from bitcal_tts.halting.session import Session
 from bitcal_tts.tasks import Task
-from bitcal_tts.traces.replay import at_chunk_size, informed, outcomes, probe_at, steps
+from bitcal_tts.traces.chunks import chunked_for
+from bitcal_tts.traces.oracle import informed
+from bitcal_tts.traces.replay import outcomes, replay
 from bitcal_tts.traces.schema import Trace
-from bitcal_tts.traces.store import TraceStore
 
 EXAMPLE = """example:
   bitcal explain runs/tiny-15m-4bit-gsm_symbolic-instruct-t0-s0-n200/traces 7
@@ -27,17 +31,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("item", help="an item's id, or its number")
     options.add_method_options(parser)
     options.add_budgets(parser, None)
+    options.add_answers(parser, "as recorded")
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Explain, for people or as JSON."""
-    store = TraceStore.open(args.traces)
-    traces = store.read()
-    trace = find(traces, args.item, args.traces)
-    budget = (args.budgets or [store.identity["budget"]])[0]
-    methods = build.methods_of(args, store.identity, [budget], traces)
-    found = explain(trace, methods, task_of_store(store.identity), store.identity["chunk_size"])
+    opened = open_recording(args.traces, answers=args.answers, declare=options.declared(args), complete=False)
+    trace = find(opened.traces, args.item, args.traces)
+    budget = (args.budgets or [opened.description["budget"]])[0]
+    methods = build.methods_of(args, opened, [budget])
+    found = explain(trace, methods, opened.task, opened.identity)
     if args.json:
         print(json.dumps({"schema": 1, **found}))
     else:
@@ -54,21 +58,22 @@ def find(traces: Sequence[Trace], name: str, folder: Path) -> Trace:
     raise ValueError(f"{folder} has no item {name!r}; its items are {traces[0].item.id} to {traces[-1].item.id}")
 
 
-def explain(trace: Trace, methods: Sequence[Method], task: Task, recorded_chunk_size: int) -> dict[str, Any]:
+def explain(
+    trace: Trace, methods: Sequence[Controller], task: Task, identity: Identity | None = None
+) -> dict[str, Any]:
     """What each method did on a trace, and its decision at every boundary, those after it halted included."""
     told = []
     for method in methods:
         p = method.parameters
-        (outcome,) = outcomes([trace], method, task, recorded_chunk_size=recorded_chunk_size)
-        (at_size,) = at_chunk_size([trace], p.chunk_size, recorded_chunk_size, needed=p.reads_hidden)
-        decisions = _decisions(at_size, informed(method.fresh(), trace, task, p.budget))
-        last = decisions[-1] if decisions and outcome.finish == "halted" else None
-        lands = last is not None and last.landing is not None
+        (outcome,) = outcomes([trace], method, task, identity=identity)
+        decisions, session = _decisions(trace, method, task, identity)
+        last = session.outcome.decision
+        lands = session.outcome.landing_tokens > 0
         told.append({
             "method": p.name,
             "tokens": outcome.tokens,
             "left_at": last.tokens if lands and last else outcome.tokens,
-            "landing": _landed(trace, last) if lands and last else "",
+            "landing": session.outcome.text[len(trace.text_at(last.tokens)) :] if lands and last else "",
             "finish": outcome.finish,
             "reason": outcome.reason,
             "answer": outcome.answer,
@@ -82,6 +87,7 @@ def explain(trace: Trace, methods: Sequence[Method], task: Task, recorded_chunk_
                     "action": str(d.action),
                     "reason": str(d.reason),
                     "confidence": d.confidence,
+                    "score": d.score,
                     "entropy": d.entropy,
                     "trace_stability": d.trace_stability,
                     "hidden_stability": d.hidden_stability,
@@ -102,23 +108,23 @@ def explain(trace: Trace, methods: Sequence[Method], task: Task, recorded_chunk_
     }
 
 
-def _landed(trace: Trace, last: Decision) -> str:
-    """What a soft landing appended and what the model wrote after it."""
-    assert last.landing is not None
-    return last.landing.closing + last.landing.cue + probe_at(trace, last.tokens).text
+def _decisions(
+    trace: Trace, method: Controller, task: Task, identity: Identity | None
+) -> tuple[list[Decision], Session]:
+    """Decisions along a trace where the method judged anything, and its session; the paper's past their halt too."""
+    told: list[Decision] = []
 
-
-def _decisions(trace: Trace, method: Method) -> list[Decision]:
-    """Decisions along a trace where the method judged anything; the paper's are told past their halt too."""
-    p = method.parameters
-    told = []
-    for step in steps(trace, p.chunk_size, p.budget):
-        decision = method.observe(step)
+    def note(_: Session, decision: Decision) -> None:
         if decision.looked or decision.halts:
             told.append(decision)
-        if decision.halts and not isinstance(method, Controller):
-            break
-    return told
+
+    (trace,) = chunked_for([trace], method)
+    knowing = informed(method, trace, task)
+    session = replay(trace, knowing, identity=identity, watch=note)
+    if isinstance(method, PaperRule):
+        told.clear()
+        replay(trace, knowing, identity=identity, watch=note, heed=False)
+    return told, session
 
 
 def _print(trace: Trace, found: dict[str, Any]) -> None:
@@ -133,7 +139,8 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
     stops: dict[int, list[str]] = {}
     for told in found["methods"]:
         stops.setdefault(told["left_at"], []).append(told["method"])
-    for i, (piece, entropy) in enumerate(zip(trace.token_texts, trace.entropies, strict=True), 1):
+    entropies = [0.0] * len(trace) if trace.entropies is None else trace.entropies
+    for i, (piece, entropy) in enumerate(zip(trace.token_texts, entropies, strict=True), 1):
         text.append(piece, style=_shade(float(entropy)))
         if i in stops:
             text.append(f" ◀ {', '.join(stops[i])} ", style="reverse")
@@ -156,15 +163,20 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
     for tokens in sorted(set().union(*by_tokens)):
         here = [told.get(tokens) for told in by_tokens]
         # The paper's methods know the stabilities; others tell their own score.
-        first = max((d for d in here if d), key=lambda d: d["hidden_stability"])
+        first = max((d for d in here if d), key=lambda d: d["hidden_stability"] is not None)
+        signals = (first["entropy"], first["trace_stability"], first["hidden_stability"])
         steps_table.add_row(
             str(tokens),
-            f"{first['entropy']:.3f}",
-            f"{first['trace_stability']:.2f}",
-            f"{first['hidden_stability']:.2f}",
-            *(f"{d['reason']} ({d['confidence']:.2f})" if d else "" for d in here),
+            *("" if signal is None else f"{signal:.3f}" for signal in signals),
+            *(_told(d) if d else "" for d in here),
         )
     console.print(steps_table)
+
+
+def _told(decision: dict[str, Any]) -> str:
+    """A reason, and the number that it rests on."""
+    number = decision["score"] if decision["confidence"] is None else decision["confidence"]
+    return decision["reason"] if number is None else f"{decision['reason']} ({number:.2f})"
 
 
 def _shade(entropy: float) -> str:

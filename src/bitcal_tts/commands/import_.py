@@ -15,7 +15,7 @@ from bitcal_tts.evaluation.comparison import compare
 from bitcal_tts.evaluation.metrics import summarise
 from bitcal_tts.evaluation.released import model_of, read_released, released_outcomes
 from bitcal_tts.files import write_json
-from bitcal_tts.traces.replay import Outcome
+from bitcal_tts.traces.outcome import Outcome
 
 EXAMPLE = """example:
   bitcal import results/raw/exp_Qwen_Qwen2.5-7B-Instruct_1775428350.jsonl --out runs/paper-7b
@@ -43,6 +43,8 @@ def run(args: argparse.Namespace) -> None:
             write_outcomes(folder / "outcomes.parquet", found)
             summary = {"rows": rows, "comparisons": paired(found), "parameters": [], "source": path.name}
             write_json(folder / "summary.json", {"schema": 1, **summary})
+            if not args.json:
+                print(f"outcomes and summary: {folder}; next: bitcal report {folder}")
         if not args.json:
             print_rows(rows, f"{rows[0]['model']} at {rows[0]['bits']:g} bits, released records, {path.name}")
             print_comparisons(paired(found))

@@ -12,6 +12,8 @@ from bitcal_tts.halting.methods import METHODS
 from bitcal_tts.halting.rules import RULES
 from bitcal_tts.tasks.registry import TASKS
 
+USUAL_N = 200
+
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """What to decode, and how."""
@@ -20,8 +22,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--model", default="tiny-15m", help="tiny-1m, tiny-4m, tiny-15m, a folder, or a hub id (%(default)s)"
     )
     group.add_argument(
-        "--bits", type=float, default=4, help="weight precision: 2, 3, 4, 5, 6, 8, 16 or 32 (%(default)s)"
-    )
+        "--bits", type=float,
+        help="weight precision: 2, 3, 4, 5, 6, 8, 16 or 32 (4; a checkpoint that comes quantized has its own)",
+    )  # fmt: skip
     group.add_argument(
         "--task", default="gsm_symbolic", help=f"{', '.join(TASKS)} or a reasoning-gym name (%(default)s)"
     )
@@ -30,7 +33,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--style", choices=("instruct", "thinking"), help="what the chat template's enable_thinking is set to"
     )
-    group.add_argument("--answers", help=f"answer format: {', '.join(FORMATS)} (the task's own)")
+    group.add_argument("--system", metavar="TEXT", help="a system prompt for every problem")
+    add_answers(group, "the task's own")
     group.add_argument(
         "--execute", action="store_true", help="task code: run the Python the model writes, in a limited subprocess"
     )
@@ -38,10 +42,17 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--think", metavar="OPEN,CLOSE", help="think markers, or none (found from the tokenizer and chat template)"
     )
     group.add_argument("--prompt", metavar="FILE", help="a prompt template with {question} in it")
-    group.add_argument("--n", type=int, default=200, help="number of problems (%(default)s)")
+    group.add_argument("--n", type=int, help=f"number of problems ({USUAL_N}, or as many as the task has)")
     group.add_argument("--skip-long", action="store_true", help="leave out problems that do not fit into the model")
     group.add_argument("--seed", type=int, default=0, help="chooses the problems, and the samples (%(default)s)")
     group.add_argument("--temperature", type=float, default=0.0, help="0 decodes greedily (%(default)s)")
+    group.add_argument(
+        "--top-p", type=float, default=1.0, help="sample from the likeliest with this mass (%(default)s)"
+    )
+    group.add_argument(
+        "--top-k", type=int, default=0, help="sample from so many of the likeliest; 0: all (%(default)s)"
+    )
+    group.add_argument("--min-p", type=float, default=0.0, help="least probability relative to the best (%(default)s)")
     group.add_argument("--batch", type=int, default=100, help="rows decoded together (%(default)s)")
     group.add_argument("--device", help="cpu or cuda (cuda where there is one)")
     group.add_argument("--compute-dtype", help="float32, bfloat16 or float16 (what the device multiplies natively)")
@@ -59,6 +70,7 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--force", action="store_true", help="use a profile on what it was not fitted on; its promise is void there"
     )
+    add_declare(group)
     group.add_argument(
         "--chunk-size", type=int, help="k: tokens between decisions (16 for the paper's methods, 1 for the others)"
     )
@@ -67,6 +79,29 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         "--set", dest="overrides", action="append", default=[], metavar="NAME=VALUE",
         help="any other parameter of the methods that have it, or of one: --set tail=false --set deer.threshold=0.97",
     )  # fmt: skip
+
+
+def add_answers(parser: Any, usual: str) -> None:
+    """How answers are written."""
+    parser.add_argument("--answers", metavar="FORMAT", help=f"answer format: {', '.join(FORMATS)} ({usual})")
+
+
+def add_declare(parser: Any) -> None:
+    """What cannot be read, told."""
+    parser.add_argument(
+        "--declare", action="append", default=[], metavar="KEY=VALUE",
+        help="what was recorded or is served, where that is unknown: --declare compute_dtype=bfloat16",
+    )  # fmt: skip
+
+
+def add_overwrite(parser: Any) -> None:
+    """Leave to replace what is there."""
+    parser.add_argument("--overwrite", action="store_true", help="replace other results that are there")
+
+
+def declared(args: argparse.Namespace) -> dict[str, Any]:
+    """What was declared, by key."""
+    return dict(parse_override(text, "--declare") for text in args.declare)
 
 
 def add_budgets(parser: argparse.ArgumentParser, default: list[int] | None) -> None:
@@ -110,11 +145,11 @@ def _budgets(text: str | list[int]) -> list[int]:
     return sorted(set(budgets))
 
 
-def parse_override(text: str) -> tuple[str, Any]:
+def parse_override(text: str, option: str = "--set") -> tuple[str, Any]:
     """NAME=VALUE of --set."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise ValueError(f"--set takes NAME=VALUE, got {text!r}")
+        raise ValueError(f"{option} takes NAME=VALUE, got {text!r}")
     try:
         parsed = json.loads({"True": "true", "False": "false"}.get(value, value))
     except json.JSONDecodeError:

@@ -14,7 +14,10 @@ EXAMPLE = """example:
   bitcal record --model tiny-4m --bits 4 --n 500 --out traces/tiny-4m-nf4
   bitcal record --model Qwen/Qwen2.5-7B-Instruct --bits 4 --task gsm8k --n 1319 --budget 1024 --out traces/qwen7b
 
-Stop it with Ctrl-C, or kill it: the same command goes on where it was."""
+  bitcal record --model tiny-4m --bits 4 --n 900 --probes --out traces/tiny-4m-nf4
+
+Stop it with Ctrl-C, or kill it: the same command goes on where it was. The last line adds 400 problems, and probes to
+all of them; what was recorded is not decoded again."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -40,31 +43,40 @@ def run(args: argparse.Namespace) -> None:
     else:
         print(f"{summary['items']} traces, {summary['tokens']:,} tokens in {args.out}")
         print(f"decoding took {summary['seconds']:.1f} s, {summary['tokens_per_second']:.0f} tokens/s")
-        print(f"next: bitcal replay {args.out}")
+        print(f"next: {next_step(store, args.out)}")
+
+
+def next_step(store: Any, folder: Path) -> str:
+    """What one would do with a recording."""
+    description = store.description
+    if description.get("split") != "calibration":
+        return f"bitcal replay {folder}"
+    if description["probes"] is None:
+        return f"the same command with --probes, then bitcal fit {folder} --out profile.json"
+    return f"bitcal fit {folder} --out profile.json"
 
 
 def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
     """Record what is missing of the folder the options describe."""
-    from bitcal_tts.engines.base import Decoding
     from bitcal_tts.traces.record import record
 
     args.style = build.style_of(args)
     task = build.task_of(args)
-    decoding = Decoding(args.temperature, args.seed)
+    decoding = build.decoding_of(args)
     if budget < 1:
         raise ValueError(f"budget must be at least 1, got {budget}")
-    task.items(args.n, args.seed)  # bad options fail before a model is loaded
+    n = build.items_asked(args, task)
+    task.items(n, args.seed)  # bad options fail before a model is loaded
     engine = build.engine_of(args)
-    with progress(f"recording {args.model} at {args.bits:g} bits", args.n, quiet=args.json) as advance:
+    with progress(f"recording {args.model} at {engine.bits:g} bits", n, quiet=args.json) as advance:
         return record(
             engine,
             task,
             folder,
-            n=args.n,
+            n=n,
             budget=budget,
             seed=args.seed,
             decoding=decoding,
-            style=args.style,
             batch_size=args.batch,
             block_size=getattr(args, "block", None),
             chunk_size=16 if args.chunk_size is None else args.chunk_size,

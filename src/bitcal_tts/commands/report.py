@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,12 +12,15 @@ from typing import Any, NamedTuple
 from bitcal_tts.commands import options
 from bitcal_tts.commands.explain import explain
 from bitcal_tts.commands.record import describe
-from bitcal_tts.commands.replay import task_of_store, title_of
+from bitcal_tts.commands.recordings import open_recording
+from bitcal_tts.commands.replay import title_of
 from bitcal_tts.evaluation.comparison import corrected
 from bitcal_tts.evaluation.tables import name_of, paper_tables
 from bitcal_tts.files import write_text
 from bitcal_tts.halting.methods import restore
-from bitcal_tts.traces.store import TraceError, TraceStore
+from bitcal_tts.halting.settled import ProfileWarning
+from bitcal_tts.traces.schema import Trace, TraceError
+from bitcal_tts.traces.store import TraceStore
 
 EXAMPLE = """example:
   bitcal report runs/tiny-15m-4bit-gsm_symbolic-instruct-t0-s0-n200
@@ -48,7 +52,8 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps({"schema": 1, **summary, "page": str(page)}))
     else:
-        print(f"report: {page}")
+        print(f"report: {page}; tables and figures are beside it")
+        print("next: open it in a browser; it needs no network")
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int = 60) -> tuple[Path, dict[str, Any]]:
@@ -71,7 +76,9 @@ def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int 
         comparisons=tests,
         figures=figures,
         runs=[_browsed(run, n_items) for run in runs if run.store is not None],
-        manifest={str(run.folder): run.store.manifest if run.store else run.summary.get("source") for run in runs},
+        manifest={
+            str(run.folder): run.store.manifest.to_dict() if run.store else run.summary.get("source") for run in runs
+        },
     )
     path = out / "report.html"
     write_text(path, page)
@@ -97,7 +104,7 @@ def _subtitle(run: Run) -> str:
     took = describe(run.store)
     energy = "" if took["joules"] is None else f", {took['joules']:,.0f} J"
     decoded = f"{took['tokens']:,} tokens decoded in {took['seconds']:.0f} s{energy}"
-    return f"{title_of(run.store.identity, run.summary['rows'])}; {decoded}"
+    return f"{title_of(run.store.description, run.summary['rows'])}; {decoded}"
 
 
 def _browsed(run: Run, n_items: int) -> dict[str, Any]:
@@ -107,7 +114,7 @@ def _browsed(run: Run, n_items: int) -> dict[str, Any]:
         "name": _title(run),
         "budgets": sorted({row["budget"] for row in rows}),
         "methods": list(dict.fromkeys(row["method"] for row in rows)),
-        "items": browsed(run.store, run.summary, n_items),
+        "items": browsed(run.store.folder, run.summary, n_items),
     }
 
 
@@ -129,28 +136,39 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return summary
 
 
-def browsed(store: TraceStore, summary: dict[str, Any], n: int) -> list[dict[str, Any]]:
+def browsed(traces: Path, summary: dict[str, Any], n: int) -> list[dict[str, Any]]:
     """Items for the browser: those on which methods differ from the full decode first, then by number."""
-    task = task_of_store(store.identity)
-    methods = [restore(parameters) for parameters in summary["parameters"]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ProfileWarning)  # it was said when they were replayed
+        return _browsed_items(traces, summary, n)
+
+
+def _browsed_items(traces: Path, summary: dict[str, Any], n: int) -> list[dict[str, Any]]:
+    opened = open_recording(traces, answers=summary.get("key", {}).get("answers"))
     by_budget: dict[int, list[Any]] = {}
-    for method in methods:
+    for method in map(restore, summary["parameters"]):
         by_budget.setdefault(method.parameters.budget, []).append(method)
     found = []
-    for trace in store.read():
+    for trace in opened.traces:
         cells: dict[str, Any] = {}
         for budget, group in by_budget.items():
-            told = explain(trace, group, task, store.identity["chunk_size"])
+            told = explain(trace, group, opened.task, opened.identity)
             for method in told["methods"]:
                 cells[f"{budget} {method['method']}"] = _cell(method)
         found.append({
             "id": trace.item.id,
             "question": trace.item.question,
             "gold": trace.item.answer,
-            "tokens": [[t, round(float(e), 2)] for t, e in zip(trace.token_texts, trace.entropies, strict=True)],
+            "tokens": [[text, round(entropy, 2)] for text, entropy in _shaded(trace)],
             "cells": cells,
         })  # fmt: skip
     return sorted(found, key=_telling)[:n]
+
+
+def _shaded(trace: Trace) -> list[tuple[str, float]]:
+    """Each token's text and entropy; without one it is not shaded."""
+    entropies = [0.0] * len(trace) if trace.entropies is None else trace.entropies.tolist()
+    return list(zip(trace.token_texts, entropies, strict=True))
 
 
 def _telling(item: dict[str, Any]) -> bool:
@@ -168,5 +186,6 @@ def _cell(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decision(d: dict[str, Any]) -> Sequence[Any]:
-    signals = (d["entropy"], d["trace_stability"], d["hidden_stability"], d["confidence"])
-    return [d["tokens"], *(round(s, 3) for s in signals), d["action"], d["reason"]]
+    judged = d["score"] if d["confidence"] is None else d["confidence"]
+    signals = (d["entropy"], d["trace_stability"], d["hidden_stability"], judged)
+    return [d["tokens"], *(None if s is None else round(s, 3) for s in signals), d["action"], d["reason"]]

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from bitcal_tts.commands import build, options
 from bitcal_tts.commands.record import record_traces
-from bitcal_tts.commands.replay import replay_store, show
+from bitcal_tts.commands.recordings import open_recording
+from bitcal_tts.commands.replay import replay_recording, show
 from bitcal_tts.commands.report import write_report
 from bitcal_tts.halting.methods import parameters_of
 from bitcal_tts.halting.rules import RULES
+from bitcal_tts.tiny import models
 
 EXAMPLE = """example:
   bitcal run
@@ -30,12 +32,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_probes(parser)
     parser.add_argument("--config", metavar="FILE", help="options from a YAML file")
     parser.add_argument("--out", type=Path, help="the folder of the run (runs/NAME by model, bits, task and seed)")
+    options.add_overwrite(parser)
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """The whole experiment."""
     args.style = build.style_of(args)
+    if args.bits is None and args.model in models.available():
+        args.bits = 4
+    args.n = build.items_asked(args, build.task_of(args))
     for name in args.methods or ():  # a bad name or a missing profile should not cost a recording
         parameters_of(name)
     if "settled" in (args.methods or ()) and not args.profile:
@@ -44,24 +50,30 @@ def run(args: argparse.Namespace) -> None:
     budgets = args.budgets
     if (args.probes is None and set(args.methods or ()) & {"settled", *RULES}) or args.profile:
         args.probes = 16  # what these methods do can only be replayed with probes
-    store = record_traces(args, folder / "traces", max(budgets))
-    summary = replay_store(args, store, budgets, folder)
+    record_traces(args, folder / "traces", max(budgets))
+    opened = open_recording(folder / "traces", answers=args.answers, declare=options.declared(args))
+    out = folder if args.overwrite else None
+    summary = replay_recording(args, opened, budgets, out, home=folder)
     if args.json:
-        print(json.dumps({"schema": 1, **summary, "folder": str(folder)}))
+        print(json.dumps({"schema": 1, **summary}))
         return
     took = summary["recording"]
-    show(store.identity, summary)
+    show(opened.description, summary)
     print(
         f"{took['tokens']:,} tokens decoded once in {took['seconds']:.0f} s ({took['tokens_per_second']:.0f} tokens/s)"
     )
-    print(f"traces, outcomes and summary are in {folder}")
+    results = Path(summary["folder"])
+    print(f"traces: {opened.store.folder}")
+    print(f"outcomes and summary: {results}")
     if importlib.util.find_spec("matplotlib"):
-        print(f"report: {write_report([folder])[0]}")
+        print(f"report: {write_report([results])[0]}")
     else:
         print("for the report with figures: pip install 'bitcal-tts[report]'")
 
 
 def _name(args: argparse.Namespace) -> str:
     model = args.model.rstrip("/").rpartition("/")[2]
-    parts = [model, f"{args.bits:g}bit", args.task, args.style, f"t{args.temperature:g}", f"s{args.seed}", f"n{args.n}"]
+    bits = "" if args.bits is None else f"{args.bits:g}bit"
+    n = "" if args.n is None else f"n{args.n}"
+    parts = [model, bits, args.task, args.style, f"t{args.temperature:g}", f"s{args.seed}", n]
     return "-".join(part for part in parts if part)

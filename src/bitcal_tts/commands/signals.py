@@ -10,7 +10,7 @@ from typing import Any
 
 from bitcal_tts.commands import build, options
 from bitcal_tts.commands.progress import progress
-from bitcal_tts.commands.replay import open_complete, task_of_store
+from bitcal_tts.commands.recordings import open_store, task_of
 from bitcal_tts.commands.table import print_table
 from bitcal_tts.evaluation.signal_card import SIGNALS, confidence_reliability, rescored, shifts
 from bitcal_tts.files import write_json
@@ -50,41 +50,43 @@ def run(args: argparse.Namespace) -> None:
     """Measure, print, and write."""
     if args.n is not None and args.n < 1:
         raise ValueError(f"n must be at least 1, got {args.n}")
-    stores = [open_complete(folder) for folder in args.traces]
+    stores = [open_store(folder) for folder in args.traces]
     recorded = []
     for store in stores:
         traces = store.read()[: args.n]
-        recorded.append({**_identity(store.identity), **_reliability(args, store.identity, traces)})
+        recorded.append({**_headline(store.description), **_reliability(args, store.description, traces)})
     card = _card(args, stores[0]) if args.rescore else []
     result = {"schema": 1, "recorded": recorded, "rescored": card}
     if args.out:
         from bitcal_tts.evaluation.evidence import draw_signals
 
         args.out.mkdir(parents=True, exist_ok=True)
-        write_json(args.out / "signals.json", {**result, "manifests": [store.manifest for store in stores]})
+        write_json(args.out / "signals.json", {**result, "manifests": [store.manifest.to_dict() for store in stores]})
         draw_signals(result, args.out)
     if args.json:
         print(json.dumps(result))
         return
+    if args.out:
+        print(f"written: {args.out / 'signals.json'} and the figures beside it")
     _show(recorded, "Confidence as the probability that the answer now is right, each precision on its own text")
     if card:
         _show(card, f"The same, on the text of {args.traces[0]} scored at each precision")
         _show_shifts(card)
 
 
-def _identity(identity: dict[str, Any]) -> dict[str, Any]:
-    row = {key: identity.get(key) for key in ("model", "bits", "scheme", "task", "style")}
-    return {**row, "temperature": identity["decoding"]["temperature"]}
+def _headline(description: dict[str, Any]) -> dict[str, Any]:
+    row = {key: description.get(key) for key in ("model", "bits", "scheme", "task", "style")}
+    return {**row, "temperature": description["decoding"]["temperature"]}
 
 
-def _reliability(args: argparse.Namespace, identity: dict[str, Any], traces: Sequence[Trace]) -> dict[str, Any]:
+def _reliability(args: argparse.Namespace, description: dict[str, Any], traces: Sequence[Trace]) -> dict[str, Any]:
     return confidence_reliability(
         traces,
-        task_of_store(identity),
-        bits=identity["bits"],
-        budget=identity["budget"],
-        chunk_size=identity["chunk_size"],
-        min_tokens=build.floor_of(args.min_tokens, identity, traces),
+        task_of(description),
+        bits=description["bits"],
+        budget=description["budget"],
+        chunk_size=description["chunk_size"],
+        min_tokens=build.floor_of(args.min_tokens, description, traces),
     )
 
 
@@ -92,32 +94,33 @@ def _card(args: argparse.Namespace, store: Any) -> list[dict[str, Any]]:
     """The text of a store at each precision: reliability, and the shift of each signal from the first precision."""
     from bitcal_tts.engines.base import Score
 
-    identity = store.identity
+    description = store.description
     traces = [trace for trace in store.read()[: args.n] if len(trace)]
-    texts = [(identity["prompt"].replace("{question}", t.item.question), t.token_ids.tolist()) for t in traces]
+    texts = [(description["prompt"].replace("{question}", t.item.question), t.token_ids.tolist()) for t in traces]
     reference: list[Score] = []
     card = []
     for bits in args.rescore:
         engine = build.engine_for(
-            identity["model"],
+            description["model"],
             bits,
-            template_options=identity["template_options"],
+            template_options=description["template_options"],
             device=args.device,
-            compute_dtype=args.compute_dtype or identity["compute_dtype"],
+            system=description["system"],
+            compute_dtype=args.compute_dtype or description["compute_dtype"],
         )
-        if engine.checkpoint.sha256 != identity["model_sha256"]:
-            raise ValueError(f"{identity['model']} here is not the model of {store.folder}: its files differ")
+        if engine.checkpoint.sha256 != description["model_sha256"]:
+            raise ValueError(f"{description['model']} here is not the model of {store.folder}: its files differ")
         scores = []
         with progress(f"scoring at {bits:g} bits", len(texts), quiet=args.json) as advance:
-            for score in engine.score(texts, chunk_size=identity["chunk_size"], batch_size=args.batch):
+            for score in engine.score(texts, chunk_size=description["chunk_size"], batch_size=args.batch):
                 scores.append(score)
                 advance(1, len(score.entropies))
         reference = reference or scores
-        told = {**identity, "bits": bits, "scheme": engine.checkpoint.scheme}
+        told = {**description, "bits": bits, "scheme": engine.checkpoint.precision.scheme}
         again = [rescored(trace, score) for trace, score in zip(traces, scores, strict=True)]
         card.append({
-            **_identity(told),
-            "text_of_bits": identity["bits"],
+            **_headline(told),
+            "text_of_bits": description["bits"],
             "n": len(traces),
             **_reliability(args, told, again),
             "signals": shifts(reference, scores),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitcal_tts.halting.controller import Decision, Method
+from bitcal_tts.halting.answers import AnswerFormat
+from bitcal_tts.halting.controller import Controller, Decision, Probe
+from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.landing import Landing
 
 
 class EngineError(Exception):
@@ -18,14 +21,35 @@ class EngineError(Exception):
 
 @dataclass(frozen=True)
 class Decoding:
-    """How tokens are chosen. Nothing else is taken from a checkpoint: no penalties, no top-k."""
+    """How tokens are chosen. Nothing else is taken from a checkpoint: no penalties.
+
+    Attributes:
+        temperature: 0 decodes greedily, and then the rest has no part in it.
+        seed: With each request's own seed.
+        top_p: The likeliest tokens that have this mass together; 1 keeps all.
+        top_k: So many of the likeliest tokens; 0 keeps all.
+        min_p: Tokens at least this likely relative to the likeliest; 0 keeps all.
+    """
 
     temperature: float = 0.0
     seed: int = 0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.temperature < float("inf"):
             raise ValueError(f"temperature must be a finite number of at least 0, got {self.temperature!r}")
+        if not 0.0 < self.top_p <= 1.0:
+            raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p!r}")
+        if isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 0:
+            raise ValueError(f"top_k must be a whole number of at least 0, got {self.top_k!r}")
+        if not 0.0 <= self.min_p < 1.0:
+            raise ValueError(f"min_p must be at least 0 and below 1, got {self.min_p!r}")
+
+    def describe(self) -> dict[str, Any]:
+        """As it acts: greedy decoding knows no other setting."""
+        return asdict(self if self.temperature > 0 else Decoding(0.0, self.seed))
 
 
 @dataclass(frozen=True)
@@ -35,28 +59,32 @@ class Request:
     Attributes:
         id: The item's name.
         prompt: What the user says; the engine applies the model's chat template.
-        max_tokens: The budget B.
+        method: Halts this request, and owns its budget and answer format (`to_the_end(budget)` never halts).
         seed: Sampling is seeded by (decoding seed, this), so it does not depend on the batch.
-        controller: Halts this request; None records it to the end.
-        prefix: Token ids that the response already begins with; they are neither decoded nor returned.
+        prefix: What the response already begins with, as text or token ids; it is neither decoded nor returned.
     """
 
     id: str
     prompt: str
-    max_tokens: int
+    method: Controller
     seed: int = 0
-    controller: Method | None = None
-    prefix: Sequence[int] = ()
+    prefix: str | Sequence[int] = ()
+
+    @property
+    def budget(self) -> int:
+        """Hard cap on new tokens."""
+        return int(self.method.parameters.budget)
 
 
 @dataclass
 class Completion:
     """One decoded request: its tokens and their signals, and how it ended.
 
-    `finish` is `eos` (the model ended), `budget` (the cap), or `halted` (the controller; see `decision`).
-    Of its tokens, `landing_tokens` were appended or written by a soft landing after the halt. The end-of-sequence
-    token is neither counted nor kept. `hidden_similarities[i]` is the cosine between the hidden states at chunk
-    boundaries i and i + 1; `hidden` holds the vectors where they were asked for.
+    `finish` is `eos` (the model ended), `budget` (the cap), or `halted` (the method; see `decision`).
+    Of its tokens, the last `landing_tokens` were appended or written by a soft landing: nobody chose them, so they have
+    no signals. `decoded` counts what was decoded for it, past its end too. The end-of-sequence token is neither counted
+    nor kept. `hidden_similarities[i]` is the cosine between the hidden states at chunk boundaries i and i + 1; `hidden`
+    holds the vectors where they were asked for.
     """
 
     id: str
@@ -71,13 +99,63 @@ class Completion:
     hidden: list[NDArray[np.float32]] = field(default_factory=list)
     finish: str = ""
     decision: Decision | None = None
+    answer: str | None = None
     probe_tokens: int = 0
     landing_tokens: int = 0
+    decoded: int = 0
 
     @property
     def text(self) -> str:
         """The generated text."""
         return "".join(self.token_texts)
+
+
+class Place(NamedTuple):
+    """Where to make a model answer.
+
+    Attributes:
+        tokens: How many tokens of the response come before.
+        landing: What to append there.
+        format: How the answer is written.
+        entropy: Next-token entropy there, undisturbed, as far as it is known.
+        limit: Most tokens that it may take, the appended ones included; by default what the answer format reserves.
+    """
+
+    tokens: int
+    landing: Landing
+    format: AnswerFormat
+    entropy: float = 0.0
+    limit: int | None = None
+
+
+class Fork(NamedTuple):
+    """A response and the places along it."""
+
+    prompt: str
+    tokens: Sequence[int]
+    places: Sequence[Place]
+
+
+@dataclass
+class Written:
+    """What was appended at a place, and what the model wrote after it; nothing where there was no room."""
+
+    forced: list[int]
+    closed: int
+    entropy: float
+    ids: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+    def probe(self) -> Probe:
+        """As a probe."""
+        return Probe(
+            text="".join(self.texts),
+            n_tokens=len(self.forced) + len(self.ids),
+            logprobs=tuple(self.logprobs),
+            close_entropy=self.entropy,
+            close_tokens=self.closed,
+        )
 
 
 @dataclass(frozen=True)
@@ -103,7 +181,11 @@ class Engine(Protocol):
     """Of a prompt and what is written after it; None where there is no limit."""
 
     def describe(self) -> dict[str, Any]:
-        """What is being run, for the manifest: model hash, bits, dtypes, versions."""
+        """What is being run, for the manifest: model hash, bits, dtypes, template; all that determines the tokens."""
+        ...
+
+    def identity(self, decoding: Decoding) -> Identity:
+        """What a promise is tied to, as far as the engine can read it; the task is not the engine's to know."""
         ...
 
     def too_long(self, prompts: Sequence[str], max_tokens: int) -> dict[int, int]:
@@ -120,4 +202,14 @@ class Engine(Protocol):
         keep_hidden: bool = False,
     ) -> Iterator[Completion]:
         """Decode all requests, in any order of completion."""
+        ...
+
+    def probe(self, forks: Sequence[Fork], *, batch_size: int) -> Iterator[list[Written]]:
+        """Make the model answer, greedily, at the places of each fork."""
+        ...
+
+    def score(
+        self, texts: Sequence[tuple[str, Sequence[int]]], *, chunk_size: int = 16, batch_size: int = 32
+    ) -> Iterator[Score]:
+        """Signals of given responses, (prompt, token ids) each, in order: teacher forcing."""
         ...

@@ -7,177 +7,56 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
-from bitcal_tts.engines.rows import RowCache, survivors
-from bitcal_tts.engines.text import TokenTexts
-from bitcal_tts.halting.controller import Method, Probe, Step
-from bitcal_tts.halting.landing import Landing
+from bitcal_tts.engines.base import Decoding, EngineError, Fork, Request, Written
+from bitcal_tts.engines.cache import RowCache, survivors
+from bitcal_tts.engines.forward import Forward
+from bitcal_tts.engines.row import Row
+from bitcal_tts.engines.sampling import N_SIGNALS, choose, token_signals, unit_rows
+from bitcal_tts.halting.session import Ask
 
 Tensor = torch.Tensor
-
-
-class Model(Protocol):
-    """What a batch needs of the model it decodes."""
-
-    device: torch.device
-    tokenizer: Any
-    eos_token_ids: frozenset[int]
-    max_positions: int | None
-
-    def encode(self, prompt: str) -> list[int]:
-        """Token ids of a rendered prompt."""
-        ...
-
-    def prefill(self, prompts: list[list[int]]) -> tuple[Any, Tensor, Tensor]:
-        """Run left-padded prompts: their cache, and the logits and hidden states at their ends."""
-        ...
-
-    def forward(self, tokens: Tensor, positions: Tensor, cache: RowCache) -> tuple[Tensor, Tensor]:
-        """One token for every row: logits and hidden states."""
-        ...
-
-
-N_SIGNALS = 4
-_TOP = 20
-_LOWEST = -1e4  # what a masked logit counts as in a mean
-
-
-def token_signals(logits: Tensor, chosen: Tensor) -> Tensor:
-    """Entropy, log-probability of the chosen token, top-2 margin and mean top-20 log-probability, [rows, 4]."""
-    logp = torch.log_softmax(logits.float(), dim=-1)
-    entropy = (logp.exp() * logp.clamp_min(torch.finfo(logp.dtype).min)).sum(-1).abs()
-    top = logp.topk(min(_TOP, logp.shape[-1]), dim=-1).values
-    mean = top.clamp_min(_LOWEST).mean(-1)
-    return torch.stack((entropy, logp.gather(-1, chosen[:, None])[:, 0], top[:, 0] - top[:, 1], mean), dim=-1)
-
-
-def unit_rows(hidden: Tensor) -> Tensor:
-    """Hidden states scaled to length one, so that a product of two is their cosine."""
-    length: Tensor = hidden.norm(dim=-1, keepdim=True)
-    return hidden / (length + 1e-12)
-
-
-def choose(logits: Tensor, temperature: float, uniform: Tensor | None) -> Tensor:
-    """The next tokens: the likeliest, or the inverse of the cumulative distribution at `uniform`."""
-    if uniform is None:
-        return logits.argmax(-1)
-    cumulative = torch.softmax(logits.double() / temperature, dim=-1).cumsum(-1)
-    at = uniform[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, at, right=True)[:, 0].clamp_max(logits.shape[-1] - 1)
-
-
-Prober = Callable[[Request, Completion, Landing], Probe]
-"""Makes the model answer after what a request has so far."""
-
-
-class _Row:
-    """One request being decoded: what has come off the device so far."""
-
-    def __init__(
-        self, request: Request, prompt_ids: list[int], tokenizer: Any, chunk_size: int, probe: Prober | None
-    ) -> None:
-        self.request = request
-        self.prompt_ids = prompt_ids
-        self.done = Completion(request.id, len(prompt_ids))
-        self.issued = 0
-        self._texts = TokenTexts(tokenizer)
-        self._chunk_size = chunk_size
-        self._controller: Method | None = request.controller.fresh() if request.controller else None
-        self._probe: Callable[[Landing], Probe] | None = None
-        if probe is not None:
-            self._probe = lambda landing: probe(request, self.done, landing)
-
-    def take(self, ids: list[int], signals: list[list[float]], eos: frozenset[int]) -> None:
-        """Append tokens in order until one ends the sequence."""
-        done = self.done
-        for token, (entropy, logprob, margin, top) in zip(ids, signals, strict=True):
-            if done.finish:
-                return
-            if not entropy == entropy:
-                raise EngineError(
-                    f"NaN logits for item {done.id!r} at token {len(done.token_ids) + 1}: the checkpoint is broken "
-                    "or the compute dtype overflows; try --compute-dtype float32"
-                )
-            if token in eos:
-                done.finish = "eos"
-                return
-            done.token_ids.append(token)
-            done.token_texts.append(self._texts.add(token))
-            done.entropies.append(entropy)
-            done.logprobs.append(logprob)
-            done.margins.append(margin)
-            done.top_logprobs.append(top)
-            if len(done.token_ids) == self.request.max_tokens:
-                done.finish = "budget"
-
-    def decide(self) -> None:
-        """At a chunk boundary: ask the controller, unless the sequence has ended by itself."""
-        done = self.done
-        if self._controller is None or done.finish:
-            return
-        chunk = slice(len(done.token_ids) - self._chunk_size, None)
-        decision = self._controller.observe(
-            Step(
-                text="".join(done.token_texts[chunk]),
-                n_tokens=self._chunk_size,
-                entropy=done.entropies[-1],
-                hidden_similarity=done.hidden_similarities[-1] if done.hidden_similarities else None,
-                token_texts=done.token_texts[chunk],
-                entropies=done.entropies[chunk],
-                logprobs=done.logprobs[chunk],
-                margins=done.margins[chunk],
-                top_logprobs=done.top_logprobs[chunk],
-                probe=self._probe,
-            )
-        )
-        done.probe_tokens = decision.probe_tokens
-        if decision.halts:
-            done.finish, done.decision = "halted", decision
-
-    def close(self) -> Completion:
-        """The finished completion."""
-        if self.done.token_texts:
-            self.done.token_texts[-1] += self._texts.rest()
-        return self.done
+Prober = Callable[[Sequence[Fork]], Iterator[list[Written]]]
+"""Makes the model answer at the places of each fork."""
 
 
 class Batch:
-    """The rows in flight during one `decode` call."""
+    """The rows in flight during one `decode` call, longest prompts first."""
 
     def __init__(
         self,
-        model: Model,
-        requests: Sequence[Request],
+        model: Forward,
+        rows: Sequence[Row],
         decoding: Decoding,
+        *,
         batch_size: int,
         chunk_size: int,
         keep_hidden: bool,
-        probe: Prober | None = None,
+        probe: Prober,
     ) -> None:
         self.model = model
+        self.probe = probe
         self.decoding = decoding
         self.batch_size = batch_size
         self.chunk_size = chunk_size
         self.keep_hidden = keep_hidden
         self.eos = model.eos_token_ids
         self.device = model.device
-        prompts = [model.encode(r.prompt) + list(r.prefix) for r in requests]
-        order = sorted(range(len(requests)), key=lambda i: (-len(prompts[i]), i))
-        self.waiting = deque(_Row(requests[i], prompts[i], model.tokenizer, chunk_size, probe) for i in order)
-        max_new = max(r.max_tokens for r in requests)
-        longest = max(len(prompt) + r.max_tokens for prompt, r in zip(prompts, requests, strict=True))
+        order = sorted(range(len(rows)), key=lambda i: (-len(rows[i].prompt_ids), i))
+        self.waiting = deque(rows[i] for i in order)
+        max_new = max(row.request.budget for row in rows)
+        longest = max(len(row.prompt_ids) + row.request.budget for row in rows)
         if model.max_positions is not None and longest > model.max_positions:
             raise EngineError(
                 f"a prompt and its budget of {max_new} take {longest} positions, the model has {model.max_positions}"
             )
-        self.cache = RowCache(rows=batch_size, longest_prompt=max(map(len, prompts)), max_new=max_new)
-        self.rows: list[_Row] = []
+        longest_prompt = max(len(row.prompt_ids) for row in rows)
+        self.cache = RowCache(rows=batch_size, longest_prompt=longest_prompt, max_new=max_new)
+        self.rows: list[Row] = []
         self.phase = 0
         self.filled = 0
         # Device tensors, one row each; `ids` and `signals` collect what has not been copied off yet.
@@ -191,14 +70,14 @@ class Batch:
         # Looking at tokens is free on the CPU; elsewhere it would stall the device at every token.
         self.eos_on_host = eos if self.device.type == "cpu" else None
 
-    def run(self) -> Iterator[Completion]:
-        """Decode until nobody is left, yielding each request as it ends."""
+    def run(self) -> Iterator[Row]:
+        """Decode until nobody is left, yielding each row as it ends or is to be landed."""
         try:
             yield from self._run()
         finally:
             self.cache.release()
 
-    def _run(self) -> Iterator[Completion]:
+    def _run(self) -> Iterator[Row]:
         self._admit()
         while self.rows:
             self._next_tokens()
@@ -210,7 +89,7 @@ class Batch:
                     self.phase = 0
                     self._admit()
                     continue
-            self.logits, self.hidden = self.model.forward(self.last, self.positions, self.cache)
+            self.logits, self.hidden = self.model.step(self.last, self.positions, self.cache)
             self.positions = self.positions + 1
             if boundary:
                 self.phase = 0
@@ -218,8 +97,7 @@ class Batch:
 
     def _next_tokens(self) -> None:
         n = len(self.rows)
-        t = self.decoding.temperature
-        tokens = choose(self.logits, t, self._uniforms() if t > 0 else None)
+        tokens = choose(self.logits, self.decoding, self._uniforms() if self.decoding.temperature > 0 else None)
         self.ids[:n, self.filled] = tokens
         self.signals[:n, self.filled] = token_signals(self.logits, tokens)
         self.filled += 1
@@ -232,11 +110,11 @@ class Batch:
         return self.uniform.gather(1, (self.positions - self.prompt_lengths)[:, None])[:, 0]
 
     def _some_row_ended(self) -> bool:
-        if any(row.issued == row.request.max_tokens for row in self.rows):
+        if any(row.issued == row.request.budget for row in self.rows):
             return True
         return self.eos_on_host is not None and bool(torch.isin(self.last, self.eos_on_host).any())
 
-    def _flush(self, boundary: bool) -> Iterator[Completion]:
+    def _flush(self, boundary: bool) -> Iterator[Row]:
         """Copy tokens and signals off, let rows end or be halted, and close the gaps they leave."""
         n = len(self.rows)
         if boundary:
@@ -247,19 +125,21 @@ class Batch:
         vectors = self.hidden.cpu().numpy() if boundary and self.keep_hidden else None
         self.filled = 0
         for i, row in enumerate(self.rows):
-            row.take(ids[i], signals[i], self.eos)
-            # A row that ended inside this chunk has no state at its boundary.
-            if boundary and row.done.finish != "eos":
-                if vectors is not None:
-                    row.done.hidden.append(vectors[i])
-                if row.issued > self.chunk_size:
-                    row.done.hidden_similarities.append(cosines[i])
-                row.decide()
-        leaving = {i for i, row in enumerate(self.rows) if row.done.finish}
+            if vectors is not None:
+                row.done.hidden.append(vectors[i])
+            compared = boundary and row.issued > self.chunk_size
+            row.take(ids[i], signals[i], self.eos, cosines[i] if compared else None, boundary=boundary)
+        self._answer_questions()
+        leaving = {i for i, row in enumerate(self.rows) if row.leaves}
         if leaving:
-            for i in sorted(leaving):
-                yield self.rows[i].close()
+            yield from (self.rows[i] for i in sorted(leaving))
             self._keep(survivors(n, leaving))
+
+    def _answer_questions(self) -> None:
+        """What rows ask of the model is found out for all of them together, until none asks any more."""
+        while asking := [row for row in self.rows if isinstance(row.directive, Ask)]:
+            for row, (written,) in zip(asking, self.probe([row.fork() for row in asking]), strict=True):
+                row.tell(written.probe())
 
     def _compare_hidden(self) -> None:
         """Cosines between this boundary's hidden states and the last one's."""

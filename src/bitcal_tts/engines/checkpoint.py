@@ -11,9 +11,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from jinja2 import TemplateError
 from torch import nn
 
 from bitcal_tts.engines.base import EngineError
+from bitcal_tts.engines.precision import (
+    Precision,
+    bits_per_weight,
+    configured_bits,
+    note_precision,
+    precision_of,
+    quantization_config,
+)
 from bitcal_tts.engines.thinking import ThinkMarkers, find_markers
 
 TORCHAO_BITS = (2, 3, 5, 6)
@@ -28,28 +37,33 @@ _HASHED = (".safetensors", ".bin", ".json", ".jinja", ".model")
 class Checkpoint:
     """A loaded model with its tokenizer.
 
-    `bits` is the nominal precision asked for. `body_bits` and `all_bits` are bits per weight computed from the
-    tensors, scales included: of the quantized layers, and of the whole model with its embeddings.
+    `precision` was read from the model; `system` is the system prompt of every request.
     """
 
     source: str
     model: Any
     tokenizer: Any
-    bits: float
+    precision: Precision
     device: torch.device
-    compute_dtype: torch.dtype
-    scheme: str
-    body_bits: float
-    all_bits: float
-    parameters: int
     sha256: str
     template_options: dict[str, Any] = field(default_factory=dict)
+    system: str | None = None
     markers: ThinkMarkers | Literal["found"] | None = "found"
 
     @cached_property
     def thinking(self) -> ThinkMarkers | None:
         """How the model marks its thinking: as given, or as tokenizer and chat template tell."""
         return find_markers(self.tokenizer, self.render("?")) if self.markers == "found" else self.markers
+
+    @property
+    def bits(self) -> float:
+        """Nominal weight precision."""
+        return self.precision.bits
+
+    @property
+    def style(self) -> str:
+        """`thinking` or `instruct`, by the template as it is rendered."""
+        return "instruct" if self.thinking is None else "thinking"
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -73,13 +87,19 @@ class Checkpoint:
     def render(self, prompt: str) -> str:
         """The prompt as the model reads it: through its chat template where it has one."""
         if not self.tokenizer.chat_template:
+            if self.system is not None:
+                raise EngineError(f"{self.source} has no chat template, so that it cannot be given a system prompt")
             return prompt
-        rendered: str = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt}],
-            add_generation_prompt=True,
-            tokenize=False,
-            **self.template_options,
-        )
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        try:
+            rendered: str = self.tokenizer.apply_chat_template(
+                [*system, {"role": "user", "content": prompt}],
+                add_generation_prompt=True,
+                tokenize=False,
+                **self.template_options,
+            )
+        except TemplateError as error:
+            raise EngineError(f"the chat template of {self.source} refuses: {_first_line(error)}") from error
         return rendered
 
     def encode(self, prompt: str) -> list[int]:
@@ -96,17 +116,24 @@ class Checkpoint:
             "model": self.source,
             "model_sha256": self.sha256,
             "bits": self.bits,
-            "scheme": self.scheme,
-            "body_bits_per_weight": round(self.body_bits, 4),
-            "all_bits_per_weight": round(self.all_bits, 4),
-            "parameters": self.parameters,
-            "compute_dtype": str(self.compute_dtype).removeprefix("torch."),
+            "scheme": self.precision.scheme,
+            "body_bits_per_weight": round(self.precision.body_bits, 4),
+            "all_bits_per_weight": round(self.precision.all_bits, 4),
+            "parameters": self.precision.parameters,
+            "compute_dtype": self.precision.compute_dtype,
             "device": self.device.type,
             "eos_token_ids": sorted(self.eos_token_ids),
             "template_options": dict(sorted(self.template_options.items())),
+            "style": self.style,
+            "system": self.system,
             "thinking": list(self.thinking) if self.thinking else None,
-            "template_sha256": hashlib.sha256((self.tokenizer.chat_template or "").encode()).hexdigest(),
+            "template_sha256": template_sha256(self.tokenizer),
         }
+
+
+def template_sha256(tokenizer: Any) -> str:
+    """Of a tokenizer's chat template."""
+    return hashlib.sha256((tokenizer.chat_template or "").encode()).hexdigest()
 
 
 def eos_token_ids(tokenizer: Any, model: Any = None) -> frozenset[int]:
@@ -119,10 +146,12 @@ def eos_token_ids(tokenizer: Any, model: Any = None) -> frozenset[int]:
 def load_checkpoint(
     source: str,
     *,
-    bits: float = 16,
+    bits: float | None = None,
+    usual_bits: float = 16,
     device: str | None = None,
     compute_dtype: str | None = None,
     template_options: dict[str, Any] | None = None,
+    system: str | None = None,
     name: str | None = None,
     markers: ThinkMarkers | Literal["found"] | None = "found",
 ) -> Checkpoint:
@@ -131,15 +160,18 @@ def load_checkpoint(
     Args:
         source: A folder with config.json and safetensors, or a hub id.
         bits: 4 is bitsandbytes NF4, 8 bitsandbytes int8, 16 bfloat16, 32 float32; 2, 3, 5 and 6 are torchao
-            round-to-nearest in groups of 64.
+            round-to-nearest in groups of 64. A checkpoint that comes quantized is loaded as it is, and other bits than
+            its own are refused.
+        usual_bits: Of any other checkpoint, where none are asked for.
         device: `cuda` where there is one, else `cpu`.
         compute_dtype: By default what BITCAL_COMPUTE_DTYPE names, else `bfloat16` where the device multiplies it
             natively, else `float32`.
         template_options: Extra arguments of the chat template, such as `enable_thinking`.
+        system: The system prompt of every request.
         name: What to call the model in records; the source by default.
         markers: How the model marks its thinking, where it cannot be found.
     """
-    if bits not in SUPPORTED_BITS:
+    if bits is not None and bits not in SUPPORTED_BITS:
         raise EngineError(f"bits must be one of {', '.join(map(str, SUPPORTED_BITS))}, got {bits:g}")
     try:
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -147,45 +179,62 @@ def load_checkpoint(
         raise EngineError(f"device must be cpu or cuda, got {device!r}") from error
     if place.type == "cuda" and not torch.cuda.is_available():
         raise EngineError("there is no CUDA device here; leave --device out, or say cpu")
-    dtype = _compute_dtype(compute_dtype, bits, place)
     _require_folder(source)
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
-    model, tokenizer = _from_pretrained(source, int(bits), place, dtype)
-    model.eval()
-    _require_plain_attention(source, model)
-    if bits in TORCHAO_BITS:
-        scheme = _quantize_with_torchao(model, int(bits))
+    comes_with = quantization_config(_config(source))
+    if comes_with:
+        model, tokenizer = _as_it_comes(source, bits, comes_with, place, compute_dtype)
     else:
-        scheme = _BITSANDBYTES.get(int(bits)) or str(model.dtype).removeprefix("torch.")
-    body, everything, count = bits_per_weight(model)
-    if bits in TORCHAO_BITS:
-        _dequantize_once(model)
-    elif bits == 16 and dtype == torch.float32:
-        model.float()  # the same weights, multiplied in float32
+        model, tokenizer = _rounded(source, usual_bits if bits is None else bits, place, compute_dtype)
     return Checkpoint(
         source=name or source,
         model=model,
         tokenizer=tokenizer,
-        bits=bits,
+        precision=precision_of(model),
         device=place,
-        compute_dtype=dtype,
-        scheme=scheme,
-        body_bits=body,
-        all_bits=everything,
-        parameters=count,
         sha256=hash_model(source),
         template_options=template_options or {},
+        system=system,
         markers=markers,
     )
 
 
-_BITSANDBYTES = {4: "bitsandbytes nf4", 8: "bitsandbytes int8"}
+def _config(source: str) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(source)
+    except (OSError, ValueError, KeyError) as error:
+        raise EngineError(f"cannot load {source}: {_first_line(error)}") from error
 
 
-def _from_pretrained(source: str, bits: int, place: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+def _as_it_comes(
+    source: str, bits: float | None, config: dict[str, Any], place: torch.device, compute_dtype: str | None
+) -> tuple[Any, Any]:
+    """A checkpoint that was saved quantized, with the bits that it has."""
+    own, scheme = configured_bits(config)
+    if bits is not None and own is not None and bits != own:
+        raise EngineError(
+            f"{source} comes quantized to {own:g} bits ({scheme}): {bits:g} bits cannot be had of it; leave --bits out"
+        )
+    dtype = _compute_dtype(compute_dtype, own or 16, place)
+    model, tokenizer = _from_pretrained(source, scheme, {"dtype": dtype, "device_map": {"": str(place)}})
+    if config.get("load_in_4bit") and compute_dtype is not None:
+        for module in model.modules():
+            if hasattr(module, "compute_dtype"):
+                module.compute_dtype = dtype
+    body, everything, count = bits_per_weight(model)
+    nominal = precision_of(model)
+    ran_in = str(dtype).removeprefix("torch.") if compute_dtype is not None else nominal.compute_dtype
+    note_precision(model, Precision(nominal.bits, nominal.scheme, ran_in, body, everything, count))
+    return model, tokenizer
 
+
+def _rounded(source: str, bits: float, place: torch.device, compute_dtype: str | None) -> tuple[Any, Any]:
+    """A checkpoint in full precision, rounded to the bits asked for."""
+    from transformers import BitsAndBytesConfig
+
+    dtype = _compute_dtype(compute_dtype, bits, place)
     # At 16 bits the weights are bfloat16 even where the arithmetic is not.
     weights = torch.bfloat16 if bits == 16 and dtype == torch.float32 else dtype
     options: dict[str, Any] = {"dtype": weights, "device_map": {"": str(place)}}
@@ -195,11 +244,34 @@ def _from_pretrained(source: str, bits: int, place: torch.device, dtype: torch.d
         )
     elif bits == 8:
         options["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)
+    model, tokenizer = _from_pretrained(source, f"{bits:g} bits", options)
+    if bits in TORCHAO_BITS:
+        scheme = _quantize_with_torchao(model, int(bits))
+    else:
+        scheme = _BITSANDBYTES.get(int(bits)) or str(model.dtype).removeprefix("torch.")
+    body, everything, count = bits_per_weight(model)
+    if bits in TORCHAO_BITS:
+        _dequantize_once(model)
+    elif bits == 16 and dtype == torch.float32:
+        model.float()  # the same weights, multiplied in float32
+    note_precision(model, Precision(bits, scheme, str(dtype).removeprefix("torch."), body, everything, count))
+    return model, tokenizer
+
+
+_BITSANDBYTES = {4: "bitsandbytes nf4", 8: "bitsandbytes int8"}
+
+
+def _from_pretrained(source: str, what: str, options: dict[str, Any]) -> tuple[Any, Any]:
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         model = AutoModelForCausalLM.from_pretrained(source, **options)
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
-        raise EngineError(f"cannot load {source} at {bits} bits: {_first_line(error)}") from error
+        raise EngineError(f"cannot load {source} at {what}: {_first_line(error)}") from error
+    model.eval()
+    _require_plain_attention(source, model)
     return model, tokenizer
 
 
@@ -272,40 +344,6 @@ def _dequantize_once(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, nn.Linear) and hasattr(module.weight, "qdata"):
             module.weight = nn.Parameter(module.weight.dequantize(), requires_grad=False)
-
-
-def bits_per_weight(model: Any) -> tuple[float, float, int]:
-    """Bits per weight of the linear layers (output embedding apart) and of everything, and the parameter count."""
-    head = model.get_output_embeddings()
-    seen: set[int] = set()
-    body_bits = body_count = all_bits = all_count = 0
-    for module in model.modules():
-        for _, tensor in module.named_parameters(recurse=False):
-            if id(tensor) in seen:
-                continue
-            seen.add(id(tensor))
-            bits, count = _storage(tensor)
-            all_bits += bits
-            all_count += count
-            if isinstance(module, nn.Linear) and module is not head and count:
-                body_bits += bits
-                body_count += count
-    return body_bits / max(body_count, 1), all_bits / max(all_count, 1), all_count
-
-
-def _storage(tensor: Any) -> tuple[int, int]:
-    """Bits a parameter takes with its scales, and how many weights it stands for."""
-    state = getattr(tensor, "quant_state", None)
-    if state is not None:  # bitsandbytes 4-bit
-        scales = [state.absmax] + ([state.state2.absmax] if state.nested else [])
-        return sum(8 * t.nbytes for t in (tensor.data, *scales)), state.shape.numel()
-    if getattr(tensor, "SCB", None) is not None:  # bitsandbytes int8
-        return 8 * (tensor.data.nbytes + tensor.SCB.nbytes), tensor.data.numel()
-    if hasattr(tensor, "qdata"):  # torchao, N-bit values kept in bytes
-        width = int(str(tensor.target_dtype).removeprefix("torch.int"))
-        extra = 8 * tensor.scale.nbytes + width * tensor.zero_point.numel()
-        return width * tensor.qdata.numel() + extra, tensor.qdata.numel()
-    return 8 * tensor.nbytes, tensor.numel()
 
 
 def hash_model(source: str) -> str:

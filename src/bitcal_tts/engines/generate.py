@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from bitcal_tts.engines import checkpoint
-from bitcal_tts.engines.batch import token_signals, unit_rows
+from bitcal_tts.engines.base import Decoding
+from bitcal_tts.engines.precision import precision_of
+from bitcal_tts.engines.sampling import token_signals, unit_rows
+from bitcal_tts.engines.tap import HiddenTap, tap_of
 from bitcal_tts.engines.text import TokenTexts, landing_ids
-from bitcal_tts.halting.answers import AnswerFormat
-from bitcal_tts.halting.controller import Decision, Method, Step
+from bitcal_tts.engines.thinking import find_markers
+from bitcal_tts.halting.controller import Controller, Decision
+from bitcal_tts.halting.identity import DECODING, Identity
+from bitcal_tts.halting.session import Force, Session, Tokens
 from bitcal_tts.halting.settled import SettledParameters
+from bitcal_tts.halting.signals import Signal, Signals
 
 Tensor = torch.Tensor
+_PROMPT_END = 256  # tokens of a prompt in which its think markers are looked for
 
 
 @dataclass
@@ -28,34 +37,73 @@ class RowResult:
     """The decision that halted the row; None where it ended by itself or goes on."""
     landing_tokens: int = 0
     """Of the tokens, how many a soft landing appended or had the model write."""
+    answer: str | None = None
 
 
-@dataclass
-class _Landing:
-    """A row that was halted inside its thinking and writes its answer."""
-
-    forced: list[int]
-    limit: int
-    cue: str
-    answers: AnswerFormat
-    fed: int = 0
-    written: str = ""
-
-
-@dataclass
 class _Row:
-    controller: Method
-    texts: TokenTexts
-    result: RowResult = field(default_factory=RowResult)
-    landing: _Landing | None = None
+    def __init__(self, session: Session, tokenizer: Any) -> None:
+        self.session = session
+        self.forced: list[int] = []
+        """Tokens of a landing, while it is on."""
+        self.landing = False
+        self.chosen = 0
+        """Tokens chosen since the landing began."""
+        self._tokenizer = tokenizer
+        self._texts = TokenTexts(tokenizer)
+        self._pieces: list[str] = []
+        self._fed = 0
+
+    def take(self, ids: list[int], signals: list[list[float]], cosines: tuple[float | None, ...], eos: Any) -> None:
+        """Feed the session with tokens up to the one that ends the row, and follow what it says."""
+        session = self.session
+        if session.over:
+            return
+        first = len(self._pieces)
+        ended = False
+        for token in ids:
+            if token in eos and self._fed >= len(self.forced):  # what is forced does not end a row
+                ended = True
+                break
+            self._pieces.append(self._texts.add(token))
+            if self.landing:
+                self._fed += 1
+        new = self._pieces[first:]
+        if self.landing:
+            forced = max(0, len(self.forced) - (self._fed - len(new)))
+            if new[:forced]:
+                session.feed(Tokens(new[:forced]), forced=True)
+            if new[forced:]:
+                session.feed(Tokens(new[forced:]))
+        else:
+            entropies, logprobs, margins, tops = zip(*signals[: len(new)], strict=True) if new else ((), (), (), ())
+            directive = session.feed(
+                Tokens(new, entropies, logprobs, margins, tops, hidden_similarities=() if ended else cosines)
+            )
+            if isinstance(directive, Force):
+                closing, cue = landing_ids(self._tokenizer, directive.landing)
+                self.landing, self.forced, self._fed, self.chosen = True, closing + cue, 0, 0
+        if ended and not session.over:
+            session.end()
 
     @property
-    def over(self) -> bool:
-        return self.result.ended or (self.result.decision is not None and self.landing is None)
+    def result(self) -> RowResult:
+        """So far."""
+        if not self.session.over:
+            text = "".join(self._pieces)
+            return RowResult(len(self._pieces), text)
+        done = self.session.outcome
+        return RowResult(
+            tokens=done.tokens,
+            text=done.text,
+            ended=done.finish != "halted",
+            decision=done.decision,
+            landing_tokens=done.landing_tokens,
+            answer=done.answer,
+        )
 
 
 class BitCal:
-    """Halts each row of a `generate` call by itself, at the controller's budget at the latest.
+    """Halts each row of a `generate` call by itself, at the method's budget at the latest.
 
     Example:
         >>> bitcal = BitCal(build_method("bitcal_tts", bits=4, budget=512), tokenizer, model=model)
@@ -67,51 +115,106 @@ class BitCal:
     thinking has the end of it and the answer's cue forced on it, and writes its answer greedily, within its budget.
 
     Args:
-        controller: From `build_method`; copied fresh for every row.
+        method: From `build_method`; copied fresh for every row.
         tokenizer: The model's fast tokenizer.
-        model: Needed for the hidden-state signal, which is read by a hook on the output embedding, and to see that a
-            profile was fitted for it.
+        model: Needed for the hidden-state signal, which is read where it enters the output embedding, and to see that
+            a profile was fitted for it: its files, bits, dtype and template are read, not typed.
         eos_token_ids: Tokens after which a row is over; the tokenizer's by default.
     """
 
     def __init__(
         self,
-        controller: Method,
+        method: Controller,
         tokenizer: Any,
         *,
         model: Any = None,
         eos_token_ids: set[int] | None = None,
     ) -> None:
-        if getattr(controller, "probes", False):
+        if Signal.PROBE in method.needs:
             raise ValueError(
-                f"{controller.parameters.name} probes the model, which cannot be done inside generate: decode with "
+                f"{method.parameters.name} probes the model, which cannot be done inside generate: decode with "
                 "TransformersEngine, or choose a rule that does not probe"
             )
-        _check_profile(controller, model)
-        self.controller = controller
+        self.method = method
         self.tokenizer = tokenizer
+        self._model = model
         self._eos = checkpoint.eos_token_ids(tokenizer, model) if eos_token_ids is None else frozenset(eos_token_ids)
-        self._hidden: Tensor | None = None
+        self._tap: HiddenTap | None = None if model is None else tap_of(model)
+        self._signals = Signals("full", hidden_every=None if model is None else method.parameters.chunk_size)
+        self._identity = Identity()
+        self._promises = isinstance(method.parameters, SettledParameters)
+        if self._promises:
+            self._check_model()
+        Session(method, signals=self._signals, identity=self._assumed())  # refuses early
         self._rows: list[_Row] = []
         self._length = -1
         self._count = 0
         self._pending: list[Tensor] = []
         self._unit: Tensor | None = None
         self._state: Tensor | None = None
-        if model is not None:
-            model.get_output_embeddings().register_forward_pre_hook(self._catch_hidden)
+
+    def _check_model(self) -> None:
+        """Read what is served from the model."""
+        if self._model is None:
+            raise ValueError("a profile is checked against the model it serves: BitCal(..., model=model)")
+        self._identity = identity_of(self._model, self.tokenizer)
+
+    def _assumed(self) -> Identity:
+        """What is known of the model, and for the rest, which the prompts and `kwargs` will tell, what is hoped for."""
+        if not self._promises:
+            return self._identity
+        hoped = {"thinking", "style", *DECODING}
+        profile = self.method.parameters.profile.identity
+        return self._identity.with_known(**{key: profile[key] for key in hoped if key in profile.known})
 
     @property
     def results(self) -> list[RowResult]:
         """What happened to each row of the last call; complete once `generate` has returned."""
         if self._pending:
-            self._take_rest()
+            self._decide()
+            for row in self._rows:
+                if not row.session.over:  # `max_new_tokens` came before the method's budget
+                    row.session.end()
         return [row.result for row in self._rows]
 
-    def kwargs(self) -> dict[str, Any]:
-        """What to pass to one `generate` call."""
+    def kwargs(self, **options: Any) -> dict[str, Any]:
+        """What to pass to one `generate` call.
+
+        Args:
+            **options: How tokens are chosen: `do_sample`, `temperature`, `top_p`, `top_k`, `min_p`,
+                `repetition_penalty`. With a profile, whose promise is tied to them, they are passed on from here, those
+                that are not given as the model's generation config has them; to give one to `generate` as well is then
+                an error of Python's.
+        """
         self._length = -1
-        return {"logits_processor": [self], "stopping_criteria": [self]}
+        unknown = sorted(set(options) - {"do_sample", *DECODING})
+        if unknown:
+            raise ValueError(f"kwargs takes do_sample, {', '.join(DECODING)}; not {', '.join(unknown)}")
+        if self._promises:
+            options = self._decoding_options(options)
+        return {**options, "logits_processor": [self], "stopping_criteria": [self]}
+
+    def _decoding_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """All settings that tokens are chosen by, spelled out, and noted as what is served."""
+        config = self._model.generation_config
+
+        def value(name: str, usual: float) -> Any:
+            configured = getattr(config, name, None)
+            return options.get(name, usual if configured is None else configured)
+
+        penalty = {"repetition_penalty": float(value("repetition_penalty", 1.0))}
+        sampled = options.get("do_sample", options.get("temperature", 0.0) > 0 or bool(config.do_sample))
+        if not sampled or value("temperature", 1.0) == 0.0:
+            self._identity = self._identity.with_known(**_served(Decoding()), **penalty)
+            return {"do_sample": False, **penalty}
+        decoding = Decoding(
+            temperature=float(value("temperature", 1.0)),
+            top_p=float(value("top_p", 1.0)),
+            top_k=int(value("top_k", 0)),
+            min_p=float(value("min_p", 0.0)),
+        )
+        self._identity = self._identity.with_known(**_served(decoding), **penalty)
+        return {"do_sample": True, **_served(decoding), **penalty}
 
     # Transformers inspects this signature: exactly two parameters, for both roles.
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -121,24 +224,43 @@ class BitCal:
             return self._land(scores)
         return self._after_choice(input_ids)
 
-    def _catch_hidden(self, _: Any, inputs: tuple[Tensor, ...]) -> None:
-        self._hidden = inputs[0]
-
     def _before_choice(self, input_ids: Tensor, logits: Tensor) -> None:
         if input_ids.shape != (len(self._rows), self._length):
             self._begin(input_ids)
         self._logits = logits
-        if self._hidden is not None and self._hidden.shape[0] == len(self._rows):
-            self._state = self._hidden[:, -1]
+        hidden = None if self._tap is None else self._tap.last
+        if hidden is not None and hidden.shape[0] == len(self._rows):
+            self._state = hidden[:, -1]
 
     def _begin(self, input_ids: Tensor) -> None:
         """A new `generate` call."""
-        self._rows = [_Row(self.controller.fresh(), TokenTexts(self.tokenizer)) for _ in range(input_ids.shape[0])]
+
+        @lru_cache(maxsize=64)
+        def count_tokens(text: str) -> int:
+            return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+        self._rows = [
+            _Row(
+                Session(
+                    self.method, signals=self._signals, identity=self._served_to(prompt), count_tokens=count_tokens
+                ),
+                self.tokenizer,
+            )
+            for prompt in input_ids
+        ]
         self._length = input_ids.shape[1]
         self._count = 0
         self._pending = []
         self._unit = self._state = None
         self._stopped = torch.zeros(len(self._rows), dtype=torch.bool, device=input_ids.device)
+
+    def _served_to(self, prompt: Tensor) -> Identity:
+        """What is served to a row: whether it thinks, its prompt tells."""
+        if not self._promises:
+            return self._identity
+        markers = find_markers(self.tokenizer, self.tokenizer.decode(prompt[-_PROMPT_END:].tolist()))
+        style = "instruct" if markers is None else "thinking"
+        return self._identity.with_known(thinking=None if markers is None else list(markers), style=style)
 
     def _after_choice(self, input_ids: Tensor) -> Tensor:
         if input_ids.shape[1] == self._length:  # asked again about the same token
@@ -146,11 +268,10 @@ class BitCal:
         self._length = input_ids.shape[1]
         chosen = input_ids[:, -1]
         for row in self._rows:
-            if row.landing is not None:
-                row.landing.fed += 1
+            row.chosen += row.landing
         self._pending.append(token_signals(self._logits, chosen))
         self._count += 1
-        p = self.controller.parameters
+        p = self.method.parameters
         self._chunk = input_ids[:, -len(self._pending) :]
         if len(self._pending) == p.chunk_size or self._count == p.budget:
             self._decide()
@@ -160,25 +281,14 @@ class BitCal:
         """The only point at which the device is waited for: once a chunk."""
         ids = self._chunk.tolist()
         signals = torch.stack(self._pending, dim=1).tolist()
-        cosines = self._similarities()
+        whole = len(self._pending) == self.method.parameters.chunk_size
+        cosines = self._similarities() if whole else None
         self._pending = []
         for i, row in enumerate(self._rows):
-            if row.landing is not None:
-                self._take_landing(row, ids[i])
-            elif not row.over:
-                self._observe(row, ids[i], signals[i], None if cosines is None else cosines[i])
-        over = [row.over for row in self._rows]
+            here: tuple[float | None, ...] = (cosines[i],) if cosines is not None else (None,) if whole else ()
+            row.take(ids[i], signals[i], here, self._eos)
+        over = [row.session.over for row in self._rows]
         self._stopped = torch.tensor(over, dtype=torch.bool, device=self._chunk.device)
-
-    def _take_rest(self) -> None:
-        """Tokens after the last boundary: the rows ended by themselves, so there is nothing to decide."""
-        ids = self._chunk.tolist()
-        self._pending = []
-        for i, row in enumerate(self._rows):
-            if row.landing is not None:
-                self._take_landing(row, ids[i])
-            elif not row.over:
-                self._take(row, ids[i])
 
     def _similarities(self) -> list[float] | None:
         if self._state is None:
@@ -187,93 +297,38 @@ class BitCal:
         previous, self._unit = self._unit, unit
         return None if previous is None else (previous * unit).sum(-1).tolist()
 
-    def _take(self, row: _Row, ids: list[int]) -> list[str]:
-        """Append tokens up to the one that ends the row; the texts that were added."""
-        pieces = []
-        for token in ids:
-            if token in self._eos:
-                row.result.ended = True
-                break
-            pieces.append(row.texts.add(token))
-        row.result.tokens += len(pieces)
-        row.result.text += "".join(pieces)
-        row.result.ended |= row.result.tokens >= row.controller.parameters.budget
-        if row.result.ended:
-            row.result.text += row.texts.rest()
-        return pieces
-
-    def _observe(self, row: _Row, ids: list[int], signals: list[list[float]], cosine: float | None) -> None:
-        pieces = self._take(row, ids)
-        if row.result.ended:
-            return
-        decision = row.controller.observe(
-            Step(
-                text="".join(pieces),
-                n_tokens=len(ids),
-                entropy=signals[-1][0],
-                hidden_similarity=cosine,
-                token_texts=pieces,
-                entropies=[s[0] for s in signals],
-                logprobs=[s[1] for s in signals],
-                margins=[s[2] for s in signals],
-                top_logprobs=[s[3] for s in signals],
-            )
-        )
-        if decision.halts:
-            row.result.decision = decision
-            row.landing = self._landing(row, decision)
-
-    def _landing(self, row: _Row, decision: Decision) -> _Landing | None:
-        """What a halted row still has to write; None where nothing, or where no room is left for it."""
-        if decision.landing is None:
-            return None
-        p = row.controller.parameters
-        closing, cue = landing_ids(self.tokenizer, decision.landing)
-        forced = closing + cue
-        limit = min(p.format.reserve, p.budget - row.result.tokens)
-        return _Landing(forced, limit, decision.landing.cue, p.format) if limit > len(forced) else None
-
     def _land(self, scores: Tensor) -> Tensor:
         """Leave landing rows one choice: what is forced on them, then what they find likeliest."""
-        landing = [(i, row.landing) for i, row in enumerate(self._rows) if row.landing is not None]
+        landing = [(i, row) for i, row in enumerate(self._rows) if row.landing and not row.session.over]
         if not landing:
             return scores
         only = scores.argmax(-1)
-        for i, state in landing:
-            if state.fed < len(state.forced):
-                only[i] = state.forced[state.fed]
+        for i, row in landing:
+            if row.chosen < len(row.forced):
+                only[i] = row.forced[row.chosen]
         which = torch.tensor([i for i, _ in landing], device=scores.device)
         scores = scores.clone()
         scores[which] = float("-inf")
         scores[which, only[which]] = 0.0
         return scores
 
-    def _take_landing(self, row: _Row, ids: list[int]) -> None:
-        """Append a landing's tokens up to the end of the answer; what was decoded past it is dropped."""
-        state, result = row.landing, row.result
-        assert state is not None
-        for token in ids:
-            written = result.landing_tokens >= len(state.forced)
-            if written and token in self._eos:
-                row.landing = None
-                break
-            piece = row.texts.add(token)
-            result.tokens += 1
-            result.landing_tokens += 1
-            result.text += piece
-            state.written += piece if written else ""
-            if result.landing_tokens >= state.limit or state.answers.given(state.cue + state.written):
-                row.landing = None
-                break
-        if row.landing is None:
-            result.text += row.texts.rest()
+
+def identity_of(model: Any, tokenizer: Any) -> Identity:
+    """What a promise is tied to, as far as a loaded model tells; what it does not is unknown."""
+    precision = precision_of(model)
+    source = str(model.config.name_or_path)
+    known: dict[str, Any] = {
+        "engine": "transformers",
+        "model": source,
+        "bits": precision.bits,
+        "scheme": precision.scheme,
+        "compute_dtype": precision.compute_dtype,
+        "template_sha256": checkpoint.template_sha256(tokenizer),
+    }
+    with suppress(OSError):  # its files may no longer be where it was loaded from
+        known["model_sha256"] = checkpoint.hash_model(source)
+    return Identity(known)
 
 
-def _check_profile(controller: Method, model: Any) -> None:
-    """Refuse a profile that was fitted for another model; its bits and budget are the method's own."""
-    if not isinstance(controller.parameters, SettledParameters):
-        return
-    if model is None:
-        raise ValueError("a profile is checked against the model it serves: BitCal(..., model=model)")
-    source = model.config.name_or_path
-    controller.parameters.check({"engine": "transformers", "model_sha256": checkpoint.hash_model(source)})
+def _served(decoding: Decoding) -> dict[str, Any]:
+    return {key: value for key, value in decoding.describe().items() if key in DECODING}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tokenizers.decoders import DecodeStream
@@ -15,6 +16,12 @@ def landing_ids(tokenizer: Any, landing: Landing) -> tuple[list[int], list[int]]
     return closing, cue
 
 
+def held_back(tokenizer: Any, token_ids: Sequence[int], text: str) -> str:
+    """At the end of a text: what the bytes of a character that was never finished decode to, if there are any."""
+    whole: str = _backend(tokenizer).decode(list(token_ids), skip_special_tokens=False)
+    return whole[len(text) :]
+
+
 class TokenTexts:
     """The text each token adds, so that the texts of a trace joined are the trace's text.
 
@@ -22,22 +29,16 @@ class TokenTexts:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        if backend is None:
-            raise ValueError(f"{type(tokenizer).__name__} is not a fast tokenizer; load one with a tokenizer.json")
-        self._tokenizer = backend
+        self._tokenizer = _backend(tokenizer)
         self._stream = DecodeStream(skip_special_tokens=False)
-        self._ids: list[int] = []
-        self._length = 0
 
     def add(self, token_id: int) -> str:
         """The text that this token adds."""
-        self._ids.append(token_id)
-        piece = self._stream.step(self._tokenizer, token_id) or ""
-        self._length += len(piece)
-        return piece
+        return self._stream.step(self._tokenizer, token_id) or ""
 
-    def rest(self) -> str:
-        """At the end: what the held-back bytes decode to, if any are left."""
-        whole: str = self._tokenizer.decode(self._ids, skip_special_tokens=False)
-        return whole[self._length :]
+
+def _backend(tokenizer: Any) -> Any:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ValueError(f"{type(tokenizer).__name__} is not a fast tokenizer; load one with a tokenizer.json")
+    return backend

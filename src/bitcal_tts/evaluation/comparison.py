@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from bitcal_tts.evaluation.statistics import holm, mcnemar, minimum_detectable_effect, paired_difference
-from bitcal_tts.traces.replay import Outcome
+from bitcal_tts.traces.outcome import Outcome
 
 LEVEL = 0.05
 

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from bitcal_tts.evaluation.metrics import summarise
-from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.gate import Gate, Rule
+from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.paper import PaperRule
 from bitcal_tts.tasks.base import Task
-from bitcal_tts.traces.gates import Cut, GateSweep
-from bitcal_tts.traces.replay import Outcome, outcomes
+from bitcal_tts.traces.looks import Cut, gate_looks
+from bitcal_tts.traces.outcome import Outcome
+from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.sweep import Sweep
 
@@ -49,74 +51,51 @@ def frontier(
     method: Any,
     task: Task,
     *,
-    recorded_chunk_size: int,
+    identity: Identity | None = None,
     tick: Callable[[], None] | None = None,
 ) -> list[Point]:
     """All points of a method."""
     if isinstance(method, Gate):
-        return _gate_points(traces, method, task, tick)
-    if isinstance(method, Controller) and method.parameters.halts:
-        return _paper_points(traces, method, task, recorded_chunk_size)
-    found = outcomes(traces, method, task, recorded_chunk_size=recorded_chunk_size, tick=tick)
-    n = len(found)
-    cost = sum(o.tokens + o.probe_tokens for o in found) / n
-    return [Point(None, cost, sum(o.lost for o in found) / n, sum(o.correct for o in found) / n, lambda: found)]
+        return _gate_points(traces, method, task, identity, tick)
+    if isinstance(method, PaperRule) and method.parameters.halts:
+        return _paper_points(traces, method, task)
+    done = outcomes(traces, method, task, identity=identity, tick=tick)
+    n = len(done)
+    cost = sum(o.cost for o in done) / n
+    return [Point(None, cost, sum(o.lost for o in done) / n, sum(o.correct for o in done) / n, lambda: done)]
 
 
-def _gate_points(traces: Sequence[Trace], gate: Gate, task: Task, tick: Callable[[], None] | None) -> list[Point]:
-    sweep = GateSweep(traces, gate, task, tick=tick)
-    scores = sweep.all_scores()
+def _gate_points(
+    traces: Sequence[Trace], gate: Gate, task: Task, identity: Identity | None, tick: Callable[[], None] | None
+) -> list[Point]:
+    looks = gate_looks(traces, gate, task, identity=identity, tick=tick)
+    scores = looks.score_values()
     grid = np.linspace(0, 1, _POINTS)
     chosen = np.unique(np.quantile(scores, grid, method="higher")) if scores.size else scores
     own = gate.thresholds() if isinstance(gate, Rule) else [gate.parameters.threshold]
     thresholds = sorted({*map(float, chosen), *own})
-    p, tokens, right = gate.parameters, sweep.full_tokens, sweep.full_correct
-    return [_point(t, traces, tokens, right, sweep.at(t), p, p.every) for t in thresholds]
+    p = gate.parameters
+    return [_point(t, traces, looks.cut(t), p, p.every) for t in thresholds]
 
 
-def _point(
-    threshold: float, traces: Sequence[Trace], full_tokens: Any, full_correct: Any, cut: Cut, p: Any, every: int | None
-) -> Point:
-    lost = cut.halted & ~cut.correct & full_correct
+def _point(threshold: float, traces: Sequence[Trace], cut: Cut, p: Any, every: int | None) -> Point:
     return Point(
         threshold,
         float(cut.cost.mean()),
-        float(lost.mean()),
+        float(cut.lost.mean()),
         float(cut.correct.mean()),
-        lambda: _outcomes(traces, full_tokens, full_correct, cut, p),
+        lambda: cut.outcomes(traces, p),
         every,
     )
 
 
-def _outcomes(traces: Sequence[Trace], full_tokens: Any, full_correct: Any, cut: Cut, p: Any) -> list[Outcome]:
-    found = []
-    for i, trace in enumerate(traces):
-        halted = bool(cut.halted[i])
-        finish = "halted" if halted else ("budget" if full_tokens[i] >= p.budget else "eos")
-        found.append(
-            Outcome(
-                item=trace.item.id, method=p.name, bits=p.bits, budget=p.budget, tokens=int(cut.tokens[i]),
-                probe_tokens=int(cut.probe_tokens[i]), finish=finish, reason=finish, answer=None,
-                correct=bool(cut.correct[i]), full_correct=bool(full_correct[i]),
-                full_tokens=int(full_tokens[i]),
-            )
-        )  # fmt: skip
-    return found
-
-
-def _paper_points(traces: Sequence[Trace], method: Controller, task: Task, chunk: int) -> list[Point]:
+def _paper_points(traces: Sequence[Trace], method: PaperRule, task: Task) -> list[Point]:
     """The paper's methods, swept over the confidence from which on they stop."""
     p = method.parameters
-    sweep = Sweep(traces, method, task, recorded_chunk_size=chunk)
-    usual = p.stop_confidence
-    thresholds = sorted({usual, *(round(0.3 + 0.01 * i, 2) for i in range(50))})
+    thresholds = sorted({p.stop_confidence, *(round(0.3 + 0.01 * i, 2) for i in range(50))})
     settings = [dataclasses.replace(p, stop_confidence=t) for t in thresholds]
-    full = sweep.run([dataclasses.replace(p, halts=False)])[0]
-    points = []
-    for t, result in zip(thresholds, sweep.run(settings), strict=True):
-        cut = Cut(result.tokens, np.zeros_like(result.tokens), result.correct, result.halted)
-        points.append(_point(t, traces, full.tokens, full.correct, cut, p, None))
-    return points
+    cuts = Sweep(traces, method, task).run(settings)
+    return [_point(t, traces, cut, p, None) for t, cut in zip(thresholds, cuts, strict=True)]
 
 
 def choose(points: Sequence[Point], target: float) -> Point | None:

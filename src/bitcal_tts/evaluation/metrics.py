@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bitcal_tts.evaluation.statistics import savings, wilson
-from bitcal_tts.traces.replay import Outcome
+from bitcal_tts.traces.outcome import Outcome
 
 
 def summarise(found: Sequence[Outcome], identity: dict[str, Any]) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def summarise(found: Sequence[Outcome], identity: dict[str, Any]) -> dict[str, A
         raise ValueError("no outcomes to summarise")
     right = sum(o.correct for o in found)
     accuracy = wilson(right, n)
-    cost = np.array([o.tokens + o.probe_tokens for o in found])
+    cost = np.array([o.cost for o in found])
     saved = savings(cost, [o.full_tokens for o in found])
     reasons: dict[str, int] = {}
     for o in found:

@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.traces.replay import Outcome
-from bitcal_tts.traces.store import TraceError
+from bitcal_tts.traces.outcome import Outcome
+from bitcal_tts.traces.schema import TraceError
 
 _FIELDS = {
     "task_id": str,

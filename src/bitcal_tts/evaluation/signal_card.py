@@ -26,8 +26,10 @@ def confidence_reliability(
 
     Told twice: over all boundaries, where text without an answer counts as wrong, and over those with an answer.
     """
-    method = build_method("bitcal_tts", bits=bits, budget=budget, chunk_size=chunk_size, min_tokens=min_tokens)
-    sweep = Sweep(traces, method, task, recorded_chunk_size=chunk_size)
+    method = build_method(
+        "bitcal_tts", bits=bits, budget=budget, chunk_size=chunk_size, min_tokens=min_tokens, answers=task.format.name
+    )
+    sweep = Sweep(traces, method, task)
     c = sweep.confidence(method.parameters)
     right, answered = sweep.correct[:, :-1], sweep.answered[:, :-1]
     looked_at = sweep.exists & (sweep.tokens >= min_tokens)

@@ -1,18 +1,20 @@
-"""The controller: a step in, a decision out, the state of one request in between."""
+"""The contract of a method: a step in, a decision out, the state of one request in between."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 from numpy.typing import ArrayLike
 
-from bitcal_tts.halting.landing import Landing
-from bitcal_tts.halting.parameters import Parameters
-from bitcal_tts.halting.policy import Action, Reason, decide
-from bitcal_tts.halting.signals import HiddenStability, TraceStability
+from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.policy import Action, Reason
+from bitcal_tts.halting.reading import Stage
+from bitcal_tts.halting.signals import COLUMNS, Signal
+from bitcal_tts.halting.words import Word
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,24 @@ class Probe:
     close_entropy: float
     close_tokens: int
 
+    @property
+    def forced_tokens(self) -> int:
+        """Tokens of the landing."""
+        return self.n_tokens - len(self.logprobs)
+
+
+class Question(Word):
+    """What a method wants to know of the model before it decides."""
+
+    ANSWER = "answer"
+    """The answer it would give now, with its log-probabilities."""
+    CLOSING = "closing"
+    """The entropy after its thinking is closed: one forward pass, nothing is written."""
+
 
 @dataclass(frozen=True)
 class Step:
-    """What an engine hands over after up to `chunk_size` tokens.
+    """What a method is handed after up to `chunk_size` tokens. What is not known is None, never 0.
 
     Entropy and hidden state are those from which the step's last token was chosen.
 
@@ -51,12 +67,12 @@ class Step:
         logprobs: Log-probability of every chosen token.
         margins: Log-probability of the first choice less that of the second, at every token.
         top_logprobs: Mean log-probability of the 20 likeliest tokens, at every token.
-        probe: Makes the model answer at the end of this step, given the landing to append.
+        stage: Where the text stands at the end of the step.
     """
 
     text: str
     n_tokens: int
-    entropy: float
+    entropy: float | None = None
     hidden: ArrayLike | None = None
     hidden_similarity: float | None = None
     token_texts: Sequence[str] | None = None
@@ -64,111 +80,125 @@ class Step:
     logprobs: Sequence[float] | None = None
     margins: Sequence[float] | None = None
     top_logprobs: Sequence[float] | None = None
-    probe: Callable[[Landing], Probe] | None = None
+    stage: Stage = Stage.REASONING
 
     def __post_init__(self) -> None:
         if self.n_tokens < 0:
             raise ValueError(f"n_tokens must be at least 0, got {self.n_tokens!r}")
-        if not (math.isfinite(self.entropy) and self.entropy >= -1e-6):
-            raise ValueError(f"entropy must be a finite number of at least 0, got {self.entropy!r}")
+        if self.entropy is not None and not (math.isfinite(self.entropy) and self.entropy >= -1e-6):
+            raise ValueError(f"entropy must be a finite number of at least 0, or None, got {self.entropy!r}")
         if self.hidden_similarity is not None and not math.isfinite(self.hidden_similarity):
             raise ValueError(f"hidden_similarity must be a finite number, got {self.hidden_similarity!r}")
+        for column in (self.token_texts, self.entropies, self.logprobs, self.margins, self.top_logprobs):
+            if column is not None and len(column) != self.n_tokens:
+                raise ValueError(f"the step has {self.n_tokens} tokens, but {len(column)} {self._name_of(column)}")
+
+    def _name_of(self, column: Any) -> str:
+        return next(field.name for field in fields(self) if getattr(self, field.name) is column)
+
+    def tokens(self) -> Iterator[tuple[str, float | None, float | None, float | None]]:
+        """Text, entropy, log-probability and margin token by token, as far as they are known.
+
+        Where the text is not known token by token, the last token has all of it.
+        """
+        unknown = (None,) * self.n_tokens
+        texts = self.token_texts
+        if texts is None:
+            texts = [""] * (self.n_tokens - 1) + [self.text] * (self.n_tokens > 0)
+        return zip(
+            texts,
+            unknown if self.entropies is None else self.entropies,
+            unknown if self.logprobs is None else self.logprobs,
+            unknown if self.margins is None else self.margins,
+            strict=True,
+        )
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do after a step, why, and the signals it rests on.
+    """What to do after a step, why, and what that rests on; None is what the method does not look at.
 
-    `landing` is what the engine appends before it lets the model write its answer. `probe_tokens` is what probing has
-    cost so far. `looked` is whether the method judged anything at this step.
+    Attributes:
+        action: What to do.
+        reason: Why.
+        tokens: Tokens so far.
+        confidence: The paper's c_t.
+        entropy: H_t in nats.
+        trace_stability: The paper's literal-repetition signal.
+        hidden_stability: The paper's hidden-state signal.
+        score: What a gate compares with its threshold; None where it judged nothing at this step.
+        asks: What the method wants to know before it decides: the driver finds out and calls `tell`.
     """
 
     action: Action
     reason: Reason
     tokens: int
-    confidence: float
-    entropy: float
-    trace_stability: float
-    hidden_stability: float
-    landing: Landing | None = None
-    probe_tokens: int = 0
-    looked: bool = True
+    confidence: float | None = None
+    entropy: float | None = None
+    trace_stability: float | None = None
+    hidden_stability: float | None = None
+    score: float | None = None
+    asks: Question | None = None
 
     @property
     def halts(self) -> bool:
         """Whether decoding ends here: `escalate` ends it too, for somebody else to take over."""
         return self.action is not Action.CONTINUE
 
+    @property
+    def looked(self) -> bool:
+        """Whether the method judged anything at this step."""
+        return self.confidence is not None or self.score is not None
 
-class Method(Protocol):
-    """What engines and replay need of a method: the paper's `Controller`, ours, and the peers' rules."""
+
+class Controller(ABC):
+    """What decides on one request: the paper's rule, ours, and the peers'. Sessions drive it.
+
+    `observe` takes a step; all that is not a step of text (budget, landing, probing) is the session's.
+    """
+
+    parameters: Any
+    """A frozen `RequestParameters`."""
+    lands: bool = False
+    """Whether a stop inside the reasoning is followed by a landing."""
 
     @property
-    def parameters(self) -> Any:
-        """A frozen dataclass with at least name, bits, budget, chunk_size, halts and reads_hidden."""
-        ...
+    def needs(self) -> frozenset[Signal]:
+        """Signals without which it cannot decide."""
+        return frozenset()
 
-    def fresh(self) -> Method:
-        """The same method for another request."""
-        ...
+    @property
+    def halts(self) -> bool:
+        """Whether it ever halts."""
+        return True
 
-    def observe(self, step: Step) -> Decision:
-        """Take the next step and decide."""
-        ...
-
-
-class Controller:
-    """Decides for one request, live and in replay alike; a step costs the same however long the trace."""
-
-    __slots__ = ("_hidden", "_marker_at", "_tail", "_tokens", "_trace", "parameters")
-
-    def __init__(self, parameters: Parameters) -> None:
-        self.parameters = parameters
-        self._trace = TraceStability()
-        self._hidden = HiddenStability()
-        self._tokens = 0
-        self._tail = ""
-        self._marker_at: int | None = None
-
+    @abstractmethod
     def fresh(self) -> Controller:
         """The same method for another request."""
-        return Controller(self.parameters)
 
-    @property
-    def tokens(self) -> int:
-        """Tokens seen so far."""
-        return self._tokens
-
-    @property
-    def marker_at(self) -> int | None:
-        """T*: tokens at the step where the marker first showed."""
-        return self._marker_at
-
+    @abstractmethod
     def observe(self, step: Step) -> Decision:
-        """Take the next step and decide."""
-        p = self.parameters
-        self._tokens += step.n_tokens
-        self._look_for_marker(step.text)
-        trace = self._trace.update(step.text)
-        if step.hidden_similarity is not None:
-            hidden = self._hidden.update_similarity(step.hidden_similarity)
-        elif step.hidden is not None:
-            hidden = self._hidden.update(step.hidden)
-        else:
-            hidden = self._hidden.value
-        c = p.confidence(step.entropy, trace, hidden)
-        action, reason = decide(p, tokens=self._tokens, marker_at=self._marker_at, entropy=step.entropy, confidence=c)
-        return Decision(action, reason, self._tokens, c, step.entropy, trace, hidden)
+        """Take the next step and decide, or ask."""
 
-    def _look_for_marker(self, text: str) -> None:
-        """Set T* at the step that completes the marker, which may straddle steps."""
-        if self._marker_at is not None:
-            return
-        marker = self.parameters.marker
-        window = self._tail + text
-        if marker in window:
-            self._marker_at = self._tokens
-            self._tail = ""
-        else:
-            keep = len(marker) - 1
-            self._tail = window[-keep:] if keep else ""
+    def tell(self, probe: Probe) -> Decision:
+        """Take what was asked for and decide."""
+        raise ValueError(f"{self.parameters.name} asked for no probe")
+
+    def begin(self, prefix: str) -> None:  # noqa: B027  (most methods have nothing to do)
+        """Take the text that stands before the first token; nothing is decided on it."""
+
+    def finish(self) -> None:  # noqa: B027
+        """The request has ended."""
+
+    def check(self, identity: Identity) -> None:  # noqa: B027
+        """Refuse to serve what a promise of this method is not tied to."""
+
+
+def require(method: Controller, step: Step) -> None:
+    """Refuse, by name, a step without what a method needs."""
+    for signal in method.needs:
+        column = COLUMNS.get(signal)
+        if column is not None and getattr(step, column) is None:
+            raise ValueError(
+                f"{method.parameters.name} needs {signal.words} of every token, which this step does not carry"
+            )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitcal_tts.halting.signals import Signal
 from bitcal_tts.halting.statements import Statement, StatementDetector
 
 WINDOW = 16
@@ -56,6 +57,27 @@ NAMES = (
 """Order of the numbers in a vector; profiles name the ones they use."""
 
 
+def signal_of(name: str) -> Signal | None:
+    """The signal that a feature is made of; None where the text is enough."""
+    for prefix, signal in _MADE_OF:
+        if name.startswith(prefix):
+            return signal
+    return None
+
+
+_MADE_OF = (
+    ("entropy_", Signal.ENTROPY),
+    ("logprob_", Signal.LOGPROB),
+    ("probability_", Signal.LOGPROB),
+    ("unlikely_", Signal.LOGPROB),
+    ("margin_", Signal.MARGIN),
+)
+_COLUMNS_OF = {
+    signal: [i for i, name in enumerate(NAMES) if signal_of(name) is signal]
+    for signal in (Signal.ENTROPY, Signal.LOGPROB, Signal.MARGIN)
+}
+
+
 class Features:
     """The state of one request: everything a profile may look at.
 
@@ -78,6 +100,8 @@ class Features:
         self._counts = dict.fromkeys(MARKERS, 0)
         self._confirmations_since_redo = 0
         self._redo_since_statement = False
+        self._redo_before_statement = False
+        self._absent: set[Signal] = set()
         self._entropies: deque[float] = deque(maxlen=WINDOW)
         self._recent: deque[tuple[float, float]] = deque(maxlen=8)
         self._logprob_sum = 0.0
@@ -87,9 +111,11 @@ class Features:
         self._since_redo = _Extremes()
         self._at: tuple[float, float] = (0.0, 0.0)
 
-    def update(self, text: str, entropy: float, logprob: float, margin: float) -> Statement | None:
-        """Take a token; the statement that it completes, or None."""
+    def update(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> Statement | None:
+        """Take a token; the statement that it completes, or None. What is not known of one token is not known."""
         self.tokens += 1
+        if entropy is None or logprob is None or margin is None:
+            entropy, logprob, margin = self._note_absent(entropy, logprob, margin)
         logprob = max(logprob, _FLOOR)
         self._entropies.append(entropy)
         self._recent.append((logprob, margin))
@@ -103,6 +129,13 @@ class Features:
             self._state(statement)
         return statement
 
+    def _note_absent(self, *values: float | None) -> tuple[float, float, float]:
+        """What takes the place of unknown numbers inside; the vector tells them as unknown."""
+        names = (Signal.ENTROPY, Signal.LOGPROB, Signal.MARGIN)
+        self._absent |= {name for name, value in zip(names, values, strict=True) if value is None}
+        entropy, logprob, margin = (0.0 if value is None else value for value in values)
+        return entropy, logprob, margin
+
     def _state(self, statement: Statement) -> None:
         self.statements += 1
         self._agreeing = self._agreeing + 1 if statement.value == self.value else 1
@@ -110,6 +143,7 @@ class Features:
         self._values.add(statement.value)
         self._at = (min(lp for lp, _ in self._recent), min(m for _, m in self._recent))
         self._last, self._since_statement = self._since_statement, _Extremes()
+        self._redo_before_statement, self._redo_since_statement = self._redo_since_statement, False
 
     def _count_markers(self, text: str) -> None:
         """Markers are counted in whole lines, so that none is cut in two."""
@@ -129,8 +163,12 @@ class Features:
             self._line = self._line[-400:]
 
     def vector(self, *, at_statement: bool) -> NDArray[np.float64]:
-        """The features now, in the order of `NAMES`. At a statement, `since` reaches back to the one before."""
+        """The features now, in the order of `NAMES`; NaN is what cannot be known.
+
+        At a statement, `since` reaches back to the one before.
+        """
         since = self._last if at_statement else self._since_statement
+        redone = self._redo_before_statement if at_statement else self._redo_since_statement
         redo = self._since_redo
         values: list[Any] = [
             self.tokens / 256,
@@ -142,7 +180,7 @@ class Features:
             math.log1p(max(0, len(self._values) - 1)),
             *(math.log1p(self._counts[name]) for name in MARKERS),
             math.log1p(self._confirmations_since_redo),
-            self._redo_since_statement,
+            redone,
             sum(self._entropies) / max(1, len(self._entropies)),
             since.entropy_sum / max(1, since.count),
             since.entropy_max,
@@ -158,9 +196,10 @@ class Features:
             min(self._at[1], 10.0),
             8.0 / self._bits,
         ]
-        if at_statement:
-            self._redo_since_statement = False
-        return np.array(values, dtype=np.float64)
+        vector = np.array(values, dtype=np.float64)
+        for signal in self._absent:
+            vector[_COLUMNS_OF[signal]] = np.nan
+        return vector
 
 
 class _Extremes:

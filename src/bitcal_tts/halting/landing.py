@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from bitcal_tts.halting.answers import AnswerFormat
+from bitcal_tts.halting.controller import Probe
+
 
 class Landing(NamedTuple):
-    """What an engine appends so that the model writes its answer next: the end of the thinking, then a cue."""
+    """What is appended so that the model writes its answer next: the end of the thinking, then a cue."""
 
     closing: str
     cue: str
@@ -24,37 +27,41 @@ def landing(text: str, close: str | None, cue: str) -> Landing:
     return Landing(f"{line}{close}\n\n" if close else line, cue)
 
 
-class ThinkingTracker:
-    """Whether a growing text is inside its thinking: from the start, or its opening marker, to the closing one.
+def fitting(probe: Probe, room: int) -> tuple[int, str] | None:
+    """Tokens and text of a landing that was carried out aside, in the room there is; None where it has none.
+
+    Where the answer does not fit as a whole, nobody knows where it would have been cut, and nothing of it counts.
+    """
+    if probe.forced_tokens >= room:
+        return None
+    return min(probe.n_tokens, room), probe.text if probe.n_tokens <= room else ""
+
+
+class AnswerWriting:
+    """What a model writes after a landing, up to the end of its answer.
 
     Args:
-        opening: The marker that begins the thinking; None where the prompt has opened it already.
-        close: The marker that ends it; None where the model has no thinking.
+        format: How answers are written.
+        cue: What announced the answer.
+        limit: Most tokens it may write.
+        text: What it has written already.
     """
 
-    __slots__ = ("_close", "_opening", "_tail", "inside", "over")
+    __slots__ = ("_cue", "_format", "_limit", "over", "text", "tokens")
 
-    def __init__(self, opening: str | None, close: str | None) -> None:
-        self._opening, self._close = opening, close
-        self._tail = ""
-        self.inside = close is not None and opening is None
-        self.over = close is None
+    def __init__(self, format: AnswerFormat, cue: str, limit: int, text: str = "") -> None:
+        self._format, self._cue, self._limit = format, cue, limit
+        self.text = text
+        self.tokens = 0
+        self.over = limit < 1
 
-    def feed(self, piece: str) -> str:
-        """Take the next piece of text; what of it stands outside the thinking."""
-        if self.over:
-            return piece
-        assert self._close is not None
-        window = self._tail + piece
-        outside = piece
-        if not self.inside and self._opening is not None and self._opening in window:
-            self.inside = True
-            window = window.partition(self._opening)[2]
-        if self.inside:
-            outside = ""
-            if self._close in window:
-                self.inside, self.over = False, True
-                outside = window.partition(self._close)[2]
-        keep = max(len(self._close), len(self._opening or "")) - 1
-        self._tail = window[-keep:] if keep else ""
-        return outside
+    def feed(self, piece: str) -> None:
+        """Take the next token's text."""
+        self.tokens += 1
+        self.text += piece
+        self.over = self.tokens >= self._limit or self._format.given(self._cue + self.text)
+
+    @property
+    def answer(self) -> str | None:
+        """What was answered."""
+        return self._format.value(self._cue + self.text)

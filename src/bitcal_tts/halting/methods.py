@@ -9,40 +9,47 @@ from dataclasses import fields
 from typing import Any
 
 from bitcal_tts.halting import settled
-from bitcal_tts.halting.complete import Complete, GateParameters
-from bitcal_tts.halting.controller import Controller, Method
+from bitcal_tts.halting.complete import Complete
+from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting.paper import PaperRule
 from bitcal_tts.halting.parameters import FULL_PRECISION_BITS, Parameters
 from bitcal_tts.halting.profile import Profile
+from bitcal_tts.halting.request import RequestParameters
 from bitcal_tts.halting.rules import RULES, build_rule
 
 PAPER = ("fixed", "adaptive", "bitcal_tts")
 _SET_BY_METHOD = {"name", "bits", "budget", "halts"}
 
 
-def _fixed(**kwargs: Any) -> Controller:
-    return Controller(Parameters(halts=False, **{"effective_bits": kwargs["bits"], **kwargs}))
+def _fixed(**kwargs: Any) -> PaperRule:
+    return PaperRule(Parameters(halts=False, **{"effective_bits": kwargs["bits"], **kwargs}))
 
 
-def _adaptive(**kwargs: Any) -> Controller:
-    return Controller(Parameters(**{"effective_bits": FULL_PRECISION_BITS, **kwargs}))
+def _adaptive(**kwargs: Any) -> PaperRule:
+    return PaperRule(Parameters(**{"effective_bits": FULL_PRECISION_BITS, **kwargs}))
 
 
-def _bitcal_tts(**kwargs: Any) -> Controller:
-    return Controller(Parameters(**{"effective_bits": kwargs["bits"], **kwargs}))
+def _bitcal_tts(**kwargs: Any) -> PaperRule:
+    return PaperRule(Parameters(**{"effective_bits": kwargs["bits"], **kwargs}))
 
 
 def _complete(**kwargs: Any) -> Complete:
-    return Complete(GateParameters(**kwargs))
+    return Complete(RequestParameters(**kwargs))
 
 
-METHODS: dict[str, tuple[Callable[..., Method], type[Any]]] = {
+METHODS: dict[str, tuple[Callable[..., Controller], type[Any]]] = {
     "fixed": (_fixed, Parameters),
     "adaptive": (_adaptive, Parameters),
     "bitcal_tts": (_bitcal_tts, Parameters),
-    "complete": (_complete, GateParameters),
+    "complete": (_complete, RequestParameters),
     "settled": (settled.build, settled.SettledParameters),
 }
 """Methods by name, with the class of their parameters; peers' rules are in `RULES`."""
+
+
+def to_the_end(budget: int, **options: Any) -> PaperRule:
+    """What decodes to the end or the budget and decides nothing: for recording."""
+    return _fixed(name="fixed", bits=FULL_PRECISION_BITS, budget=budget, **options)
 
 
 def build_method(name: str, *, bits: float, budget: int, **overrides: Any) -> Any:
@@ -74,22 +81,22 @@ def build_method(name: str, *, bits: float, budget: int, **overrides: Any) -> An
 
 def parameters_of(name: str) -> tuple[str, ...]:
     """What may be set of a method."""
-    registry: Mapping[str, tuple[Callable[..., Method], type[Any]]] = {**METHODS, **RULES}
+    registry: Mapping[str, tuple[Callable[..., Controller], type[Any]]] = {**METHODS, **RULES}
     if name not in registry:
         raise ValueError(f"unknown method {name!r}; available: {', '.join(registry)}")
     return tuple(f.name for f in fields(registry[name][1]) if f.name not in _SET_BY_METHOD)
 
 
-def describe_parameters(method: Method) -> dict[str, Any]:
+def describe_parameters(method: Controller) -> dict[str, Any]:
     """A method's parameters as JSON types; infinity, which JSON has not, is left out."""
-    told: dict[str, Any] = {}
+    described: dict[str, Any] = {}
     for field in fields(method.parameters):
         value = getattr(method.parameters, field.name)
         if isinstance(value, Profile):
             value = value.to_dict()
         if not (isinstance(value, float) and math.isinf(value)):
-            told[field.name] = value
-    return told
+            described[field.name] = value
+    return described
 
 
 def restore(parameters: Mapping[str, Any]) -> Any:

@@ -1,14 +1,15 @@
-"""The parameters of a method, checked once, with the paper's names and defaults."""
+"""The parameters of the paper's rule, checked once, with its names and defaults."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from bitcal_tts.halting.checks import flag, number, whole
 from bitcal_tts.halting.confidence import bit_scale, confidence, normalised
+from bitcal_tts.halting.request import RequestParameters
 
 FULL_PRECISION_BITS = 16.0
 
@@ -25,17 +26,14 @@ def tail_length(bits: float) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameters:
-    """Everything that distinguishes one method from another.
+class Parameters(RequestParameters):
+    """Everything that distinguishes the paper's methods from each other.
 
     `scale`, `tail` and `hidden` switch the three components the paper bundles. Off means what the
     precision-agnostic baseline does: the scale and the tail see 16 bits, the hidden-state weight is
     dropped and the other two renormalised. So bitcal_tts with scale and tail off *is* adaptive.
     """
 
-    name: str
-    bits: float
-    budget: int
     effective_bits: float
     halts: bool = True
     chunk_size: int = 16
@@ -53,12 +51,10 @@ class Parameters:
     hidden: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("budget", "chunk_size"):
-            whole(name, getattr(self, name), least=1)
+        super().__post_init__()
         for name in ("min_tokens", "min_remaining"):
             whole(name, getattr(self, name), least=0)
-        for name in ("bits", "effective_bits"):
-            number(name, getattr(self, name), least=1.0)
+        number("effective_bits", self.effective_bits, least=1.0)
         for name in ("entropy_max", "gamma"):
             value = number(name, getattr(self, name), least=0.0)
             if value == 0.0:
@@ -66,8 +62,7 @@ class Parameters:
         for name in ("stop_entropy", "stop_confidence", "escalate_entropy"):
             number(name, getattr(self, name), least=0.0)
         for name in ("halts", "scale", "tail", "hidden"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
+            flag(name, getattr(self, name))
         if not isinstance(self.marker, str) or not self.marker:
             raise ValueError(f"marker must be a non-empty string, got {self.marker!r}")
         object.__setattr__(self, "weights", _three_weights(self.weights))
@@ -137,20 +132,6 @@ class Parameters:
             UnreachableStopWarning,
             stacklevel=1,
         )
-
-
-def number(name: str, value: Any, *, least: float) -> float:
-    """A finite number of at least `least`, or an error that names it."""
-    real = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not real or not math.isfinite(value) or value < least:
-        raise ValueError(f"{name} must be a finite number of at least {least:g}, got {value!r}")
-    return float(value)
-
-
-def whole(name: str, value: object, *, least: int) -> None:
-    """Refuse all but whole numbers of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
 def _three_weights(weights: Any) -> tuple[float, float, float]:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import NamedTuple
 
 from bitcal_tts.halting.parameters import Parameters
+from bitcal_tts.halting.words import Word
 
 
-class _Word(str, Enum):
-    """A string enum that prints as its value (`enum.StrEnum` needs Python 3.11)."""
-
-    __str__ = str.__str__
-
-
-class Action(_Word):
+class Action(Word):
     """What the engine should do next."""
 
     CONTINUE = "continue"
@@ -22,7 +16,7 @@ class Action(_Word):
     ESCALATE = "escalate"
 
 
-class Reason(_Word):
+class Reason(Word):
     """Why an action was chosen."""
 
     FIXED = "fixed"
@@ -51,6 +45,8 @@ class Reason(_Word):
     """The budget is down to what writing the answer may take."""
     LOOP = "loop"
     """The text repeats itself exactly."""
+    PROBING = "probing"
+    """The method waits for what it asked the model."""
     HESITATING = "hesitating"
     """The text is dense with hesitation: wait, but, hmm, ..."""
 

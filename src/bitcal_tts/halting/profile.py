@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitcal_tts.halting.features import NAMES
+from bitcal_tts.halting.features import NAMES, signal_of
+from bitcal_tts.halting.identity import UNKNOWN, Identity
+from bitcal_tts.halting.signals import Signal
 
-VERSION = 1
-_FIELDS = ("version", "kind", "features", "model", "thresholds", "identity", "evidence", "reference")
-IDENTITY = ("engine", "compute_dtype", "model", "model_sha256", "task", "style", "answers", "thinking")
+VERSION = 2
+_OBJECTS = ("model", "thresholds", "identity", "settings", "evidence", "reference", "fitted")
+_FIELDS = ("version", "kind", "features", *_OBJECTS)
 
 
 class ProfileError(ValueError):
@@ -31,18 +33,22 @@ class Profile:
         features: Names of the numbers it looks at, in order.
         model: Coefficients, as JSON types.
         thresholds: By bits; infinite where nothing could be certified, so that it never stops early.
-        identity: What it was fitted on: engine, dtype, model and its hash, task, style, temperature, label.
-        evidence: By bits: how many items, how many losses, the p-value, what is saved.
-        reference: By bits: scores at the first strong statement of calibration items, for the drift test.
+        identity: What its promise is tied to, besides the bits.
+        settings: Of the method, with which it was certified.
+        evidence: By bits: the scheme, how many items, how many losses, the p-value, what is saved.
+        reference: By bits: scores at the first look of calibration items, for the drift test.
+        fitted: How the scorer was fitted: label, splits, bits, marks of the questions.
     """
 
     kind: str
     features: tuple[str, ...]
     model: Mapping[str, Any]
     thresholds: Mapping[float, float]
-    identity: Mapping[str, Any]
-    evidence: Mapping[str, Any]
-    reference: Mapping[float, tuple[float, ...]]
+    identity: Identity = field(default_factory=Identity)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    reference: Mapping[float, tuple[float, ...]] = field(default_factory=dict)
+    fitted: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def _columns(self) -> NDArray[np.int64]:
@@ -73,17 +79,25 @@ class Profile:
             )
         return self.thresholds[bits]
 
-    def check(self, identity: Mapping[str, Any], budget: int | None = None) -> None:
-        """Refuse another engine, dtype, model, task, temperature, precision or budget than it was fitted on."""
-        served = {key: identity[key] for key in IDENTITY if key in identity}
-        served |= {"temperature": identity["decoding"]["temperature"]} if "decoding" in identity else {}
-        served |= {} if budget is None else {"budget": budget}
-        differing = [key for key, value in served.items() if value != self.identity.get(key)]
-        if differing:
-            told = [f"fitted for {key} {self.identity.get(key)!r}, this is {served[key]!r}" for key in differing]
-            raise ProfileError(f"the profile's promise does not hold here: {'; '.join(told)}; fit one for this")
-        if "bits" in identity:
-            self.threshold(identity["bits"])
+    @cached_property
+    def needs(self) -> frozenset[Signal]:
+        """Signals that its features are made of."""
+        return frozenset(signal for signal in map(signal_of, self.features) if signal is not None)
+
+    def check(self, served: Identity) -> None:
+        """Refuse what differs from what it was fitted on, and what is unknown."""
+        bits = served["bits"]
+        if bits is UNKNOWN:
+            raise ProfileError(
+                "the profile's promise does not hold here: the bits that are served are unknown "
+                "(--declare bits=VALUE, if you know them)"
+            )
+        self.threshold(bits)
+        scheme = self.evidence[f"{bits:g}"].get("scheme", UNKNOWN)
+        tied = self.identity.with_known(bits=bits, **({} if scheme is UNKNOWN else {"scheme": scheme}))
+        differences = tied.differences(served)
+        if differences:
+            raise ProfileError(f"the profile's promise does not hold here: {'; '.join(differences)}; fit one for this")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types; infinity, which JSON has not, is null."""
@@ -93,9 +107,11 @@ class Profile:
             "features": list(self.features),
             "model": dict(self.model),
             "thresholds": {f"{b:g}": None if math.isinf(t) else t for b, t in self.thresholds.items()},
-            "identity": dict(self.identity),
+            "identity": self.identity.to_dict(),
+            "settings": dict(self.settings),
             "evidence": dict(self.evidence),
             "reference": {f"{b:g}": list(scores) for b, scores in self.reference.items()},
+            "fitted": dict(self.fitted),
         }
 
     @classmethod
@@ -103,14 +119,14 @@ class Profile:
         """Read what `to_dict` wrote, distrusting it."""
         if not isinstance(data, dict):
             raise ProfileError("a profile is a JSON object")
-        missing = [name for name in _FIELDS if name not in data]
-        if missing:
-            raise ProfileError(f"the profile lacks {', '.join(missing)}: it is not one that bitcal fit wrote")
-        if data["version"] != VERSION or isinstance(data["version"], bool):
+        if "version" in data and (data["version"] != VERSION or isinstance(data["version"], bool)):
             raise ProfileError(
                 f"the profile has version {data['version']!r}, this program reads {VERSION}: fit it again"
             )
-        for name in ("model", "thresholds", "identity", "evidence", "reference"):
+        missing = [name for name in _FIELDS if name not in data]
+        if missing:
+            raise ProfileError(f"the profile lacks {', '.join(missing)}: it is not one that bitcal fit wrote")
+        for name in _OBJECTS:
             if not isinstance(data[name], dict):
                 raise ProfileError(f"the profile is damaged: its {name} must be an object")
         features = data["features"]
@@ -127,9 +143,11 @@ class Profile:
                 features=tuple(features),
                 model=data["model"],
                 thresholds={float(b): math.inf if t is None else float(t) for b, t in data["thresholds"].items()},
-                identity=data["identity"],
+                identity=_identity(data["identity"]),
+                settings=data["settings"],
                 evidence=data["evidence"],
                 reference={float(b): tuple(map(float, scores)) for b, scores in data["reference"].items()},
+                fitted=data["fitted"],
             )
             score = profile.score(np.zeros(len(NAMES)))  # fails where a part is missing or of another length
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -150,9 +168,16 @@ class Profile:
                 raise ProfileError(f"the profile is damaged: it has no evidence for {bits:g} bits")
         if not all(math.isfinite(score) for scores in self.reference.values() for score in scores):
             raise ProfileError("the profile is damaged: its reference scores are not numbers")
-        marks = self.identity.get("fitted_questions", [])
+        marks = self.fitted.get("questions", [])
         if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
-            raise ProfileError("the profile is damaged: its fitted_questions must be a list of names")
+            raise ProfileError("the profile is damaged: its fitted questions must be a list of names")
+
+
+def _identity(data: Mapping[str, Any]) -> Identity:
+    declared = data.get("declared", [])
+    if not isinstance(declared, list) or not all(isinstance(key, str) for key in declared):
+        raise ValueError("what was declared must be a list of names")
+    return Identity({key: value for key, value in data.items() if key != "declared"}, frozenset(declared))
 
 
 class _Logistic:

@@ -5,26 +5,31 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitcal_tts.halting.controller import Decision, Step
-from bitcal_tts.halting.drift import MIN_REFERENCE, DriftMonitor, DriftWarning
+from bitcal_tts.halting.controller import Step
+from bitcal_tts.halting.drift import MIN_REFERENCE, NO_LOOK, DriftMonitor, Turn
 from bitcal_tts.halting.features import Features
-from bitcal_tts.halting.gate import Gate, LandingParameters
+from bitcal_tts.halting.gate import Gate, GateParameters
+from bitcal_tts.halting.identity import UNKNOWN, Identity, IdentityError
 from bitcal_tts.halting.loops import LoopGuard
 from bitcal_tts.halting.policy import Action, Reason
 from bitcal_tts.halting.profile import Profile, ProfileError
+from bitcal_tts.halting.signals import Signal
 from bitcal_tts.halting.statements import detector_for
 
 S = TypeVar("S", bound="Settled")
 
+CERTIFIED = ("looks", "every", "fallback_after", "guard", "reserve", "chunk_size", "answers")
+"""Settings that a certificate rests on, besides the threshold and the think markers."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class SettledParameters(LandingParameters):
+class SettledParameters(GateParameters):
     """A gate with a profile.
 
     Attributes:
@@ -34,6 +39,7 @@ class SettledParameters(LandingParameters):
         fallback_after: Tokens without a statement from which on boundaries are looked at.
         guard: Whether exact repetition ends the reasoning, at the next boundary.
         force: Use the profile on what it was not fitted on, where no promise holds.
+        declare: What is served, as far as it cannot be read: `{"task": "gsm8k"}`.
     """
 
     profile: Profile
@@ -41,28 +47,37 @@ class SettledParameters(LandingParameters):
     fallback_after: int = 128
     guard: bool = True
     force: bool = False
+    declare: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.profile, dict):
-            object.__setattr__(self, "profile", Profile.from_dict(self.profile))
+        super().__post_init__()
         if not isinstance(self.profile, Profile):
             raise ValueError(f"profile must be a Profile or its JSON object, got {type(self.profile).__name__}")
-        super().__post_init__()
         if self.looks not in ("statements", "boundaries", "both"):
             raise ValueError(f"looks must be statements, boundaries or both, got {self.looks!r}")
+        if not isinstance(self.declare, Mapping):
+            raise ValueError(f"declare must be a mapping of keys to values, got {self.declare!r}")
 
-    def check(self, served: Mapping[str, Any]) -> None:
+    def check(self, served: Identity) -> None:
         """Refuse to serve what the profile was not fitted on; where that is forced, warn."""
         try:
-            self.profile.check({**served, "answers": self.answers}, self.budget)
-        except ProfileError as error:
+            served = served.declare(self.declare)
+            if served["bits"] is not UNKNOWN and served["bits"] != self.bits:
+                raise ProfileError(f"the method was set up for {self.bits:g} bits, this is {served['bits']:g}")
+            self.profile.check(served)
+        except (ProfileError, IdentityError) as error:
             if not self.force:
                 raise ProfileError(f"{error}, or force it") from None
-            warnings.warn(f"{error}. It was forced: no promise holds", ProfileWarning, stacklevel=3)
+            warn_forced(str(error))
 
 
 class ProfileWarning(UserWarning):
     """A profile is used on what it was not fitted on."""
+
+
+def warn_forced(refusal: str) -> None:
+    """Say that a refusal was overruled."""
+    warnings.warn(f"{refusal}. It was forced: no promise holds", ProfileWarning, stacklevel=2)
 
 
 class Settled(Gate):
@@ -70,7 +85,7 @@ class Settled(Gate):
 
     Args:
         parameters: With the profile.
-        monitor: Told the score at the first strong statement of every request made from this one; warns on drift.
+        monitor: Told the score at the first look of every request; warns on drift.
     """
 
     reason = Reason.SETTLED
@@ -82,24 +97,40 @@ class Settled(Gate):
         self._features = Features(detector, bits=parameters.bits, budget=parameters.budget)
         self._stated_at = 0
         self._guard = LoopGuard() if parameters.guard else None
-        self._watched = False
+        self._turn: Turn | None = None
 
     def fresh(self: S) -> S:
         """The same method for another request, watched by the same monitor."""
         return type(self)(self.parameters, self.monitor)
 
-    def token(self, text: str, entropy: float, logprob: float, margin: float) -> float | None:
+    @property
+    def needs(self) -> frozenset[Signal]:
+        """What the profile's features are made of."""
+        needs: frozenset[Signal] = self.parameters.profile.needs
+        return needs
+
+    def check(self, identity: Identity) -> None:
+        """Refuse to serve what the profile was not fitted on."""
+        self.parameters.check(identity)
+
+    def begin(self, prefix: str) -> None:
+        """Take a turn among the requests that are watched."""
+        self._turn = None if self.monitor is None else self.monitor.turn()
+
+    def finish(self) -> None:
+        """A request that ended without a look is watched too."""
+        if self._turn is not None:
+            self._turn.take(NO_LOOK)
+
+    def token(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> float | None:
         """Score a statement that this token completes."""
         if self._guard is not None:
             self._guard.feed(text)
         statement = self._features.update(text, entropy, logprob, margin)
         if statement is None or self.parameters.looks == "boundaries":
             return None
-        score = self._judge(self._features.vector(at_statement=True))
         self._stated_at = self.tokens
-        if statement.strong and not self._finished():
-            self._watch(score)
-        return score
+        return self._judge(self._features.vector(at_statement=True))
 
     def boundary(self, step: Step) -> float | None:
         """Score a boundary, where boundaries are looked at."""
@@ -110,14 +141,10 @@ class Settled(Gate):
             return None
         return self._judge(self._features.vector(at_statement=False))
 
-    def observe(self, step: Step) -> Decision:
-        """Take the next step and decide."""
-        if step.logprobs is None or step.margins is None:
-            raise ValueError("settled needs the log-probability and margin of every token, which this engine hands not")
-        return super().observe(step)
-
     def _verdict(self, score: float | None, at_boundary: bool) -> tuple[Action, Reason]:
         """As any gate; and what repeats itself exactly has said all that it will say."""
+        if score is not None and self._turn is not None:
+            self._turn.take(score)
         action, reason = super()._verdict(score, at_boundary)
         if action is Action.CONTINUE and at_boundary and self._guard is not None and self._guard.looping:
             return Action.STOP, Reason.LOOP
@@ -127,40 +154,48 @@ class Settled(Gate):
         score: float = self.parameters.profile.score(vector)
         return score
 
-    def _watch(self, score: float) -> None:
-        """Tell the monitor of the first strong statement of this request."""
-        if self._watched or self.monitor is None:
-            return
-        self._watched = True
-        before = self.monitor.drifted
-        if self.monitor.update(score) and not before:
-            warnings.warn(
-                f"after {self.monitor.requests} requests, scores have drifted from those the profile was fitted on: "
-                "its promise may no longer hold; record and fit again",
-                DriftWarning,
-                stacklevel=2,
-            )
-
 
 def build(**kwargs: Any) -> Settled:
-    """The method from keyword arguments; what the profile was certified with holds unless it is given.
+    """The method from keyword arguments, with the settings that the profile was certified with.
 
-    Where the profile could certify nothing it decodes to the end: neither the reserve nor a loop cuts it short.
+    Another setting is refused, or warned about where it is forced. Where the profile could certify nothing the method
+    decodes to the end: neither the reserve nor a loop cuts it short.
     """
-    parameters = SettledParameters(**kwargs)
-    profile = parameters.profile
-    opening, close = profile.identity.get("thinking") or (None, None)
-    usual = {
-        "looks": profile.identity.get("looks", parameters.looks),
-        "every": profile.identity.get("every", parameters.every),
-        "answers": profile.identity.get("answers", parameters.answers),
-        "opening": opening,
-        "close": close,
-        "threshold": profile.threshold(parameters.bits),
-    }
-    kwargs = {**usual, **kwargs}
-    if math.isinf(kwargs["threshold"]):
-        kwargs = {**kwargs, "guard": False, "reserve": 0}
-    parameters = SettledParameters(**kwargs)
+    profile, force = _profile(kwargs["profile"]), kwargs.get("force", False)
+    threshold = _threshold(profile, kwargs["bits"], force=force)
+    thinking = profile.identity["thinking"]
+    opening, close = (None, None) if thinking in (UNKNOWN, None) else thinking
+    certified = {**profile.settings, "threshold": threshold, "opening": opening, "close": close}
+    if math.isinf(threshold):
+        certified |= {"guard": False, "reserve": 0}
+    parameters = SettledParameters(**{**certified, **kwargs, "profile": profile})
+    changed = [
+        f"{name} {certified[name]!r}, not {kwargs[name]!r}"
+        for name in (*CERTIFIED, "threshold", "opening", "close")
+        if name in kwargs and name in certified and kwargs[name] != certified[name]
+    ]
+    if changed:
+        refusal = f"the profile was certified with its own {', '.join(changed)}: its promise does not hold with another"
+        if not force:
+            raise ProfileError(f"{refusal}; force it to do it all the same")
+        warn_forced(refusal)
     reference = profile.reference.get(parameters.bits, ())
     return Settled(parameters, DriftMonitor(reference) if len(reference) >= MIN_REFERENCE else None)
+
+
+def _profile(given: Any) -> Profile:
+    return Profile.from_dict(given) if isinstance(given, dict) else given
+
+
+def _threshold(profile: Any, bits: float, *, force: bool) -> float:
+    """The threshold for the served bits; where a profile without one is forced, that of the nearest bits."""
+    if not isinstance(profile, Profile):
+        raise ValueError(f"profile must be a Profile or its JSON object, got {type(profile).__name__}")
+    try:
+        return profile.threshold(bits)
+    except ProfileError as error:
+        if not force or not profile.thresholds:
+            raise
+        nearest = min(profile.thresholds, key=lambda known: abs(known - bits))
+        warn_forced(f"{error}. The threshold of {nearest:g} bits is used")
+        return profile.thresholds[nearest]

@@ -1,15 +1,147 @@
-"""The three online signals of the paper, incremental: O(1) work and memory a step."""
+"""Signals: what an engine may hand over with a token, and the three of the paper, incremental, O(1) a step."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bitcal_tts.halting.words import Word
+
 MIN_CHUNK_CHARS = 8
+TOP = 20
+"""How many of the likeliest tokens the mean log-probability is taken over."""
 _EPSILON = 1e-12
+
+
+class Signal(Word):
+    """A signal that a method may need."""
+
+    ENTROPY = "entropy"
+    LOGPROB = "logprob"
+    MARGIN = "margin"
+    TOP_LOGPROB = "top_logprob"
+    HIDDEN = "hidden"
+    PROBE = "probe"
+
+    @property
+    def words(self) -> str:
+        """What it is, in a sentence."""
+        return _WORDS[self]
+
+    @property
+    def column(self) -> str | None:
+        """Where a step has it of every token, if it has."""
+        return COLUMNS.get(self)
+
+
+_WORDS = {
+    Signal.ENTROPY: "the entropy",
+    Signal.LOGPROB: "the log-probability",
+    Signal.MARGIN: "the margin between the two likeliest tokens",
+    Signal.TOP_LOGPROB: f"the mean log-probability of the {TOP} likeliest tokens",
+    Signal.HIDDEN: "the hidden state",
+    Signal.PROBE: "a probe",
+}
+COLUMNS = {
+    Signal.ENTROPY: "entropies",
+    Signal.LOGPROB: "logprobs",
+    Signal.MARGIN: "margins",
+    Signal.TOP_LOGPROB: "top_logprobs",
+}
+"""Where a step has them, of every token."""
+
+
+@dataclass(frozen=True)
+class Signals:
+    """What an engine hands over with every token, and what it does not.
+
+    Attributes:
+        distribution: Of the next token: `full`, `top` where only the k likeliest are known, or `absent`.
+        k: How many of the likeliest, where they are `top`.
+        hidden_every: Hidden states are compared at multiples of so many tokens; None where there are none.
+        probes: Whether the model can be made to answer along the way.
+    """
+
+    distribution: Literal["full", "top", "absent"] = "full"
+    k: int | None = None
+    hidden_every: int | None = None
+    probes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.distribution not in ("full", "top", "absent"):
+            raise ValueError(f"distribution must be full, top or absent, got {self.distribution!r}")
+        if (self.distribution == "top") != (self.k is not None) or (self.k is not None and self.k < 1):
+            raise ValueError(f"k goes with a truncated distribution and is at least 1, got {self.k!r}")
+
+    def __str__(self) -> str:
+        return {"full": "full", "top": f"top-{self.k}", "absent": "text only"}[self.distribution]
+
+    @property
+    def present(self) -> frozenset[Signal]:
+        """What is there, truncated or not."""
+        there = {Signal.HIDDEN} if self.hidden_every is not None else set()
+        there |= {Signal.PROBE} if self.probes else set()
+        if self.distribution == "absent":
+            return frozenset(there)
+        k = math.inf if self.k is None else self.k
+        there |= {Signal.ENTROPY, Signal.LOGPROB}
+        there |= {Signal.MARGIN} if k >= 2 else set()
+        there |= {Signal.TOP_LOGPROB} if k >= TOP else set()
+        return frozenset(there)
+
+    def lacks(self, needs: Collection[Signal]) -> list[Signal]:
+        """What a method needs and is not there."""
+        return sorted(set(needs) - self.present)
+
+
+TEXT_ONLY = Signals("absent")
+
+
+class TopSignals(NamedTuple):
+    """Signals from the k likeliest tokens alone; the entropy lies between `entropy_low` and `entropy_high`."""
+
+    entropy: float
+    entropy_low: float
+    entropy_high: float
+    missing: float
+    margin: float | None
+    top_logprob: float | None
+
+
+def from_top(logprobs: Sequence[float], vocabulary: int) -> TopSignals:
+    """Signals where only the likeliest tokens are known, with the mass that is missing accounted for.
+
+    That mass is at least one token's (the lower bound) and at most spread evenly over the rest of the vocabulary (the
+    upper bound), which is also the estimate: the tail of a language model is long and flat.
+
+    Args:
+        logprobs: Of the likeliest tokens, in any order.
+        vocabulary: How many tokens there are in all.
+    """
+    top = sorted((float(value) for value in logprobs), reverse=True)
+    if not top or not all(math.isfinite(value) and value <= 1e-6 for value in top):
+        raise ValueError(f"log-probabilities must be finite and at most 0, and at least one is needed, got {top[:3]}")
+    rest = vocabulary - len(top)
+    if rest < 0:
+        raise ValueError(f"{len(top)} log-probabilities are more than the vocabulary of {vocabulary}")
+    mass = [math.exp(value) for value in top]
+    known = -sum(p * value for p, value in zip(mass, top, strict=True))
+    missing = max(0.0, 1.0 - sum(mass)) if rest else 0.0
+    low = known - (missing * math.log(missing) if missing else 0.0)
+    high = low + (missing * math.log(rest) if missing else 0.0)
+    return TopSignals(
+        entropy=high,
+        entropy_low=low,
+        entropy_high=high,
+        missing=missing,
+        margin=top[0] - top[1] if len(top) > 1 else None,
+        top_logprob=sum(top[:TOP]) / TOP if len(top) >= TOP else None,
+    )
 
 
 def entropy(logits: ArrayLike) -> float:

@@ -29,15 +29,17 @@ class Item:
 class Task:
     """A named source of items.
 
-    `identity` is what distinguishes the items drawn (split, data file hash, ...), for the manifest.
+    `identity` is what distinguishes the items drawn (split, data file hash, ...), for the manifest. `size` is how many
+    items there are; None where they are generated without end.
     """
 
     name: str
     template: str
-    answers: AnswerFormat
+    format: AnswerFormat
     draw: Callable[[int, int], list[Item]]
     identity: dict[str, Any] = field(default_factory=dict)
     scorer: Callable[[str, Item], bool] | None = None
+    size: int | None = None
 
     def prompt(self, item: Item) -> str:
         """What the user says."""
@@ -53,7 +55,7 @@ class Task:
         """Whether an extracted answer is right."""
         if answer is None:
             return False
-        return self.scorer(answer, item) if self.scorer else self.answers.equal(answer, item.answer)
+        return self.scorer(answer, item) if self.scorer else self.format.equal(answer, item.answer)
 
     def describe(self) -> dict[str, Any]:
         """For the manifest."""
@@ -62,7 +64,7 @@ class Task:
             "task": self.name,
             "prompt_sha256": digest,
             "prompt": self.template,
-            "answers": self.answers.name,
+            "answers": self.format.name,
             **self.identity,
         }
 

@@ -9,7 +9,7 @@ import string
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.halting.answers import FORMATS, as_number
+from bitcal_tts.halting.answers import FORMATS, MARKER, as_number
 from bitcal_tts.tasks.base import Item, Task, TaskError, read_template
 from bitcal_tts.tasks.mathematics import same
 
@@ -19,14 +19,22 @@ LISTED_FORMATS = {"math": "boxed", "choice": "choice", "code": "code"}
 """Answer formats of tasks that have their own."""
 
 
-def from_jsonl(name: str, data: str, split: str) -> Task:
-    """A task from a local file, every line checked."""
+def from_jsonl(name: str, data: str, split: str, answers: str | None = None) -> Task:
+    """A task from a local file, every line checked.
+
+    Args:
+        name: Of the task.
+        data: The file.
+        split: Recorded.
+        answers: The answer format, where it is not to be told from the gold answers.
+    """
     path = Path(data)
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise TaskError(f"cannot read {data}: {error.strerror}") from error
     items: list[Item] = []
+    lines: list[int] = []
     for number, line in enumerate(raw.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         if not line.strip():
             continue
@@ -55,13 +63,30 @@ def from_jsonl(name: str, data: str, split: str) -> Task:
             (question + answer).encode()
         except UnicodeEncodeError:
             raise TaskError(f"{where}: holds half a surrogate pair, which is no text") from None
-        identity = str(row.get("id", f"{path.stem}-{len(items):05d}"))
-        items.append(_gsm8k_item(identity, question, answer) if name == "gsm8k" else Item(identity, question, answer))
+        name_of_item = str(row.get("id", f"{path.stem}-{len(items):05d}"))
+        worked = name == "gsm8k" or (name == "jsonl" and MARKER in answer)
+        items.append(_gsm8k_item(name_of_item, question, answer) if worked else Item(name_of_item, question, answer))
+        lines.append(number)
     if not items:
         raise TaskError(f"{data} holds no items")
     if len({item.id for item in items}) != len(items):
         raise TaskError(f"{data} gives the same 'id' to several items")
-    return _listed(name, items, {"source": path.name, "data_sha256": hashlib.sha256(raw).hexdigest(), "split": split})
+    identity = {"source": path.name, "data_sha256": hashlib.sha256(raw).hexdigest(), "split": split}
+    if name not in LISTED_FORMATS and answers is None:
+        answers = _told_format(items, lines, data)
+    return _listed(name, items, identity, answers)
+
+
+def _told_format(items: list[Item], lines: list[int], data: str) -> str:
+    """The format that the gold answers tell: all are numbers, or none is."""
+    texts = [(line, item.answer) for line, item in zip(lines, items, strict=True) if as_number(item.answer) is None]
+    if texts and len(texts) < len(items):
+        line, answer = texts[0]
+        raise TaskError(
+            f"{data}, line {line}: the answer {answer[:60]!r} is no number, and {len(items) - len(texts)} others are: "
+            "mend it, or say how answers are written with --answers gsm8k (numbers) or --answers marked_text (texts)"
+        )
+    return "marked_text" if texts else "gsm8k"
 
 
 def gsm8k_from_hub(split: str) -> Task:
@@ -94,17 +119,21 @@ def _hub_rows(name: str, hub_id: str, config: str | None, split: str) -> Any:
         ) from error
 
 
-def _listed(name: str, items: list[Item], identity: dict[str, Any]) -> Task:
+def _listed(name: str, items: list[Item], identity: dict[str, Any], answers: str | None = None) -> Task:
     def draw(n: int, seed: int) -> list[Item]:
         if n > len(items):
             raise TaskError(f"{name} has {len(items)} items, {n} were asked for")
         return items[:n]
 
-    if name in LISTED_FORMATS:
-        return Task(name, read_template(name), FORMATS[LISTED_FORMATS[name]], draw, identity, SCORERS.get(name))
-    numeric = all(as_number(item.answer) is not None for item in items)
-    shape = "gsm8k" if numeric else "marked_text"
-    return Task(name, read_template("gsm8k" if numeric else "marked"), FORMATS[shape], draw, identity)
+    usual = LISTED_FORMATS.get(name, "gsm8k")
+    template = _TEMPLATES.get(answers or usual, "marked") if name not in LISTED_FORMATS else name
+    return Task(
+        name, read_template(template), FORMATS[answers or usual], draw, identity, SCORERS.get(name), size=len(items)
+    )
+
+
+_TEMPLATES = {"gsm8k": "gsm8k", "released": "gsm8k", "boxed": "math", "code": "code"}
+"""Prompts that ask for an answer in a format; others ask for text after a marker."""
 
 
 def _gsm8k_item(identity: str, question: str, answer: str) -> Item:

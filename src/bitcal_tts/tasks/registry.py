@@ -45,20 +45,20 @@ def load_task(
     """
     if execute and name != "code":
         raise TaskError(f"only the task 'code' executes what a model writes, not {name!r}")
-    task = _load(name, data, split)
+    if answers is not None and answers not in FORMATS:
+        raise TaskError(f"unknown answer format {answers!r}; available: {', '.join(FORMATS)}")
+    task = _load(name, data, split, answers)
     changes: dict[str, Any] = {}
     if template is not None:
         changes["template"] = _read_user_template(template)
     if answers is not None:
-        if answers not in FORMATS:
-            raise TaskError(f"unknown answer format {answers!r}; available: {', '.join(FORMATS)}")
-        changes["answers"] = FORMATS[answers]
+        changes["format"] = FORMATS[answers]
     if execute:
         changes |= {"scorer": prints_the_answer, "identity": {**task.identity, "execute": True}}
     return Task(**{**task.__dict__, **changes})
 
 
-def _load(name: str, data: str | None, split: str) -> Task:
+def _load(name: str, data: str | None, split: str, answers: str | None) -> Task:
     if data is not None and split != "test":
         raise TaskError(f"a file is one split: give the {split} problems in a file of their own, without --split")
     if name == "gsm_symbolic":
@@ -71,7 +71,7 @@ def _load(name: str, data: str | None, split: str) -> Task:
         if data is None:
             more = ", choices" if name == "choice" else ""
             raise TaskError(f"task {name!r} needs --data FILE with a JSON object a line: question, answer{more}")
-        return from_jsonl(name, data, split)
+        return from_jsonl(name, data, split, answers)
     return _reasoning_gym(name, split)
 
 

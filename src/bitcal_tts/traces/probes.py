@@ -6,17 +6,19 @@ Recorded once, they let every probing rule and every soft landing be replayed, w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
-from bitcal_tts.engines.base import Completion
-from bitcal_tts.engines.forks import Fork, Place, Written
+from bitcal_tts.engines.base import Engine, Fork, Place
 from bitcal_tts.halting.answers import AnswerFormat
-from bitcal_tts.halting.complete import AnswerTracker
-from bitcal_tts.halting.controller import Probe
-from bitcal_tts.halting.landing import Landing, landing
+from bitcal_tts.halting.controller import Probe, Question
+from bitcal_tts.halting.gate import Gate, GateParameters
+from bitcal_tts.halting.landing import Landing
+from bitcal_tts.halting.session import Ask, Session, Tokens
+from bitcal_tts.halting.signals import Signals
 from bitcal_tts.halting.statements import detector_for
+from bitcal_tts.traces.schema import Trace
 
 PROBE_SCHEMA = pa.schema(
     [
@@ -29,66 +31,80 @@ PROBE_SCHEMA = pa.schema(
         pa.field("close_tokens", pa.int32(), nullable=False),
     ]
 )
+_NOTHING = Probe("", 0, (), 0.0, 0)
+
+
+class _Everywhere(Gate):
+    """Asks wherever a gate may stop: at boundaries and where an answer has just been stated."""
+
+    question = Question.ANSWER
+
+    def __init__(self, parameters: Any, every: int = 16) -> None:
+        super().__init__(parameters)
+        self._every = every
+        self._detector = detector_for(parameters.format.stated).fresh()
+        self._stated = False
+
+    def fresh(self) -> _Everywhere:
+        return _Everywhere(self.parameters, self._every)
+
+    def token(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> float | None:
+        self._stated = self._detector.feed(text) is not None
+        return None
+
+    def wants_probe(self) -> bool:
+        return self._stated or self.tokens % self._every == 0
 
 
 def places(
-    texts: Sequence[str], answers: AnswerFormat, thinking: Sequence[str | None] | None, every: int
+    texts: Sequence[str], format: AnswerFormat, thinking: Sequence[str | None] | None, every: int
 ) -> Iterator[tuple[int, Landing]]:
     """Where a gate may end a trace: tokens so far, and the landing there.
 
     Args:
         texts: The trace token by token.
-        answers: How answers are written.
+        format: How answers are written.
         thinking: Opening and closing marker, or None.
         every: Tokens between boundaries.
     """
     opening, close = thinking or (None, None)
-    tracker = AnswerTracker(answers, opening, close)
-    detector = detector_for(answers.stated).fresh()
-    for tokens, text in enumerate(texts, 1):
-        tracker.feed(text)
-        stated = detector.feed(text) is not None
-        if tracker.given or (close is not None and tracker.closed):
-            return
-        if stated or tokens % every == 0:
-            inside = close if tracker.inside else None
-            yield tokens, landing(tracker.last, inside, answers.cue)
+    parameters = GateParameters(
+        name="probes", bits=16, budget=len(texts) + 1, answers=format.name, opening=opening, close=close, every=1,
+        reserve=0,
+    )  # fmt: skip
+    session = Session(_Everywhere(parameters, every), signals=Signals("absent", probes=True))
+    directive = session.feed(Tokens(texts))
+    while isinstance(directive, Ask):
+        yield directive.at, directive.landing
+        directive = session.tell(_NOTHING)
 
 
-class Prober(Protocol):
-    """An engine that can make its model answer at many places of a decode."""
-
-    def probe(self, forks: Sequence[Fork], answers: AnswerFormat, *, batch_size: int) -> Iterator[list[Written]]:
-        """What is written at the places of each fork."""
-        ...
-
-
-def probe_block(
-    engine: Prober,
+def probe_traces(
+    engine: Engine,
     prompts: Sequence[str],
-    done: Sequence[tuple[int, Completion]],
-    answers: AnswerFormat,
+    traces: Sequence[Trace],
+    format: AnswerFormat,
     thinking: Sequence[str | None] | None,
     *,
     every: int,
     batch_size: int,
 ) -> pa.Table:
-    """Probes of a block of completions, as a table."""
+    """Probes of traces, as a table."""
     forks = []
-    for prompt, (_, completion) in zip(prompts, done, strict=True):
-        after = [*completion.entropies[1:], 0.0]  # at the last token nobody knows what would have followed
-        found = [
-            Place(tokens, where, after[tokens - 1])
-            for tokens, where in places(completion.token_texts, answers, thinking, every)
+    for prompt, trace in zip(prompts, traces, strict=True):
+        # At the last token nobody knows what would have followed; the engine finds out.
+        after = [0.0] * len(trace) if trace.entropies is None else [*trace.entropies[1:].tolist(), 0.0]
+        there = [
+            Place(tokens, where, format, after[tokens - 1])
+            for tokens, where in places(trace.token_texts, format, thinking, every)
         ]
-        forks.append(Fork(prompt, completion.token_ids, found))
+        forks.append(Fork(prompt, trace.token_ids.tolist(), there))
     # Of similar length together, so that little is padded.
     order = sorted(range(len(forks)), key=lambda i: (len(forks[i].tokens), i))
     rows: list[dict[str, Any]] = []
-    for i, written in zip(order, engine.probe([forks[i] for i in order], answers, batch_size=batch_size), strict=True):
-        index = done[i][0]
+    for i, written in zip(order, engine.probe([forks[i] for i in order], batch_size=batch_size), strict=True):
         rows += [
-            {"index": index, "at": place.tokens, **vars(one.probe())}
+            {"index": traces[i].index, "at": place.tokens, **vars(one.probe())}
             for place, one in zip(forks[i].places, written, strict=True)
         ]
     rows.sort(key=lambda row: (row["index"], row["at"]))

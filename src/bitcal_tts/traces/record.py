@@ -5,17 +5,19 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from bitcal_tts.engines.base import Completion, Decoding, Engine, Request
 from bitcal_tts.files import locked
+from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.tasks.base import Item, Task
 from bitcal_tts.traces.energy import EnergyMeter
-from bitcal_tts.traces.probes import probe_block
-from bitcal_tts.traces.store import TraceError, TraceStore
+from bitcal_tts.traces.manifest import Manifest, Segment
+from bitcal_tts.traces.probes import probe_traces
+from bitcal_tts.traces.schema import TraceError
+from bitcal_tts.traces.store import TraceStore
 
 _PACKAGES = (
     "bitcal-tts",
@@ -27,8 +29,6 @@ _PACKAGES = (
     "tokenizers",
     "reasoning-gym",
 )
-
-
 _PROBED_TOGETHER = 256  # each holds keys and values of its own
 
 
@@ -41,7 +41,6 @@ def record(
     budget: int,
     seed: int = 0,
     decoding: Decoding | None = None,
-    style: str | None = None,
     batch_size: int = 32,
     block_size: int | None = None,
     chunk_size: int = 16,
@@ -50,23 +49,22 @@ def record(
     skip_long: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> TraceStore:
-    """Record what is missing of a store and return it.
+    """Record what is missing of a store and return it: items, probes, or both.
 
     Args:
         engine: Decodes.
         task: Gives the items.
         folder: Where the store is or will be.
-        n: How many items.
+        n: How many items; of a store that has fewer, the others are decoded.
         budget: Hard cap on new tokens.
         seed: Chooses the items where the task generates them.
         decoding: Greedy by default.
-        style: A label for the manifest, such as `thinking`.
         batch_size: Rows that decode together.
         block_size: Items written together, the batch by default: what a killed process loses. Larger blocks
-            keep the batch full for longer.
+            keep the batch full for longer. Blocks that are there, or were begun, keep their sizes.
         chunk_size: Hidden-state similarities are recorded at multiples of this.
         keep_hidden: Record the hidden vectors as well.
-        probes: Record probes as well, every so many tokens and at stated answers.
+        probes: Record probes as well, every so many tokens and at stated answers; also of traces that are there.
         skip_long: Leave out items whose prompt does not fit into the model with its budget; the manifest says how many.
         progress: Told (items, tokens) as they are done, with those already there first.
     """
@@ -78,59 +76,107 @@ def record(
     if block_size is not None and block_size < 1:
         raise ValueError(f"block_size must be at least 1, got {block_size}")
     decoding = decoding or Decoding()
-    drawn = task.items(n, seed)
-    items = _that_fit(drawn, engine, task, budget, skip_long=skip_long)
-    block_size = batch_size if block_size is None else block_size
-    blocks = _blocks(items, block_size)
-    identity = {
-        **engine.describe(),
-        **task.describe(),
-        "style": style,
-        "n": len(items),
-        **({"skipped_long": len(drawn) - len(items)} if skip_long else {}),
-        "seed": seed,
-        "budget": budget,
-        "chunk_size": chunk_size,
-        "keep_hidden": keep_hidden,
-        **({} if probes is None else {"probes": probes}),
-        "decoding": asdict(decoding),
-        "batch_size": batch_size,
-        "block_size": block_size,
-        "blocks": len(blocks),
-    }
+    drawn, items = _draw(n, seed, engine, task, budget, skip_long=skip_long)
+    about_task = task.describe()
+    reading = {"answers": about_task.pop("answers"), "execute": about_task.pop("execute", False)}
+    asked = Manifest(
+        tokens={
+            **engine.describe(),
+            **about_task,
+            "seed": seed,
+            "budget": budget,
+            "decoding": decoding.describe(),
+        },
+        content={"signals": "full", "chunk_size": chunk_size, "keep_hidden": keep_hidden},
+        reading=reading,
+        environment=environment(),
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise TraceError(f"{folder} is a file: choose another --out") from None
     with locked(folder):
-        here = environment()
-        store = TraceStore.create(folder, identity, here)
-        there = set(store.blocks())
-        for block, indices in enumerate(blocks):
-            if block in there:
-                traces = store.read_block(block)
-                if [t.index for t in traces] != sorted(indices):
-                    raise TraceError(f"{folder}/part-{block:05d}.parquet does not hold the items it should")
-                if progress:
-                    progress(len(traces), sum(map(len, traces)))
-                continue
-            done, measured = _decode_block(indices, items, engine, task, store.identity, progress)
-            table = None
-            if probes is not None:
-                began = time.perf_counter()
-                table = probe_block(
-                    engine,  # type: ignore[arg-type]
-                    [task.prompt(item) for _, item, _ in done],
-                    [(index, completion) for index, _, completion in done],
-                    task.answers,
-                    store.identity.get("thinking"),
-                    every=probes,
-                    batch_size=min(batch_size, _PROBED_TOGETHER),
-                )
-                measured["probe_seconds"] = round(time.perf_counter() - began, 3)
-            meta = {"block": block, **measured, "environment": here}
-            store.write(block, done, meta, keep_hidden=keep_hidden, probes=table)
+        store = TraceStore.create(folder, asked)
+        there = store.manifest.n + store.description["skipped_long"]
+        if there > n:  # what is there stays, though fewer were asked for
+            drawn, items = _draw(there, seed, engine, task, budget, skip_long=skip_long)
+        store.grow(
+            len(items),
+            batch_size=batch_size,
+            block_size=block_size or batch_size,
+            skipped_long=drawn - len(items),
+        )
+        probing = _probing(store, task, probes)
+        finished = set(store.blocks())
+        for block, segment, indices in store.layout(items):
+            if block in finished:
+                _check_items(store, block, indices, items, progress)
+            else:
+                done, measured = _decode_block(indices, items, engine, task, store, segment, decoding, progress)
+                meta = {"block": block, **measured, "environment": asked.environment}
+                store.write(block, done, meta, keep_hidden=bool(store.manifest.content["keep_hidden"]))
+            if probing is not None and not store.probed_block(block, probing):
+                _probe_block(store, block, items, engine, task, segment, probing)
+        if probing is not None:
+            store.probed(probing)
     return store
+
+
+def _probing(store: TraceStore, task: Task, every: int | None) -> dict[str, Any] | None:
+    """How the recording is to be probed: as asked, or as it is; None where not at all."""
+    there = store.manifest.probes
+    if there is None:
+        return None if every is None else {"every": every, "answers": task.format.name}
+    if every is not None and (every % there["every"] or there["answers"] != task.format.name):
+        raise TraceError(
+            f"{store.folder} was probed every {there['every']} tokens for {there['answers']!r} answers, not every "
+            f"{every} for {task.format.name!r}: ask for a multiple of the one and the same other, or another --out"
+        )
+    return dict(there)
+
+
+def _check_items(
+    store: TraceStore,
+    block: int,
+    indices: list[int],
+    items: list[Item],
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """A block that is there must hold the items that would be decoded now."""
+    traces = store.read_unprobed(block)
+    if [t.index for t in traces] != sorted(indices) or any(t.item != items[t.index] for t in traces):
+        raise TraceError(f"{store.folder}/part-{block:05d}.parquet does not hold the items it should")
+    if progress:
+        progress(len(traces), sum(map(len, traces)))
+
+
+def _probe_block(
+    store: TraceStore,
+    block: int,
+    items: list[Item],
+    engine: Engine,
+    task: Task,
+    segment: Segment,
+    probing: dict[str, Any],
+) -> None:
+    traces = store.read_unprobed(block)
+    began = time.perf_counter()
+    table = probe_traces(
+        engine,
+        [task.prompt(items[trace.index]) for trace in traces],
+        traces,
+        task.format,
+        store.manifest.tokens.get("thinking"),
+        every=probing["every"],
+        batch_size=min(segment.batch_size, _PROBED_TOGETHER),
+    )
+    store.write_probes(block, table, {"probes": probing, "probe_seconds": round(time.perf_counter() - began, 3)})
+
+
+def _draw(n: int, seed: int, engine: Engine, task: Task, budget: int, *, skip_long: bool) -> tuple[int, list[Item]]:
+    """How many items were drawn, and those of them that fit."""
+    drawn = task.items(n, seed)
+    return len(drawn), _that_fit(drawn, engine, task, budget, skip_long=skip_long)
 
 
 def _that_fit(items: list[Item], engine: Engine, task: Task, budget: int, *, skip_long: bool) -> list[Item]:
@@ -155,15 +201,19 @@ def _decode_block(
     items: list[Item],
     engine: Engine,
     task: Task,
-    identity: dict[str, Any],
+    store: TraceStore,
+    segment: Segment,
+    decoding: Decoding,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[list[tuple[int, Item, Completion]], dict[str, Any]]:
-    """Decode a block as the manifest says; the completions, and what they took."""
-    requests = [Request(str(i), task.prompt(items[i]), identity["budget"], seed=i) for i in indices]
-    options = {key: identity[key] for key in ("batch_size", "chunk_size", "keep_hidden")}
+    """Decode a block as its segment says; the completions, and what they took."""
+    content = store.manifest.content
+    method = to_the_end(int(store.manifest.tokens["budget"]), chunk_size=content["chunk_size"])
+    requests = [Request(str(i), task.prompt(items[i]), method, seed=i) for i in indices]
+    options = {key: content[key] for key in ("chunk_size", "keep_hidden")}
     meter, began = EnergyMeter(), time.perf_counter()
     done = []
-    for completion in engine.decode(requests, Decoding(**identity["decoding"]), **options):
+    for completion in engine.decode(requests, decoding, batch_size=segment.batch_size, **options):
         index = int(completion.id)
         done.append((index, items[index], completion))
         if progress:
@@ -175,12 +225,6 @@ def _decode_block(
         "joules": meter.joules(),
     }
     return done, measured
-
-
-def _blocks(items: list[Item], size: int) -> list[list[int]]:
-    """Items of similar length together, so that a batch is little padded."""
-    order = sorted(range(len(items)), key=lambda i: (-len(items[i].question), i))
-    return [order[i : i + size] for i in range(0, len(order), size)]
 
 
 def environment() -> dict[str, Any]:

@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 
 from bitcal_tts.engines.base import Completion
 from bitcal_tts.halting.controller import Probe
+from bitcal_tts.halting.signals import Signals
 from bitcal_tts.tasks.base import Item
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _FLOATS = pa.list_(pa.float32())
+SIGNAL_COLUMNS = ("entropies", "logprobs", "margins", "top_logprobs")
+"""Null where a recording has no such signal."""
 ARROW_SCHEMA = pa.schema(
     [
         pa.field("index", pa.int32(), nullable=False),
@@ -31,13 +34,15 @@ ARROW_SCHEMA = pa.schema(
         pa.field("finish", pa.string(), nullable=False),
         pa.field("token_ids", pa.list_(pa.int32()), nullable=False),
         pa.field("token_texts", pa.list_(pa.string()), nullable=False),
-        pa.field("entropies", _FLOATS, nullable=False),
-        pa.field("logprobs", _FLOATS, nullable=False),
-        pa.field("margins", _FLOATS, nullable=False),
-        pa.field("top_logprobs", _FLOATS, nullable=False),
+        *(pa.field(name, _FLOATS) for name in SIGNAL_COLUMNS),
         pa.field("hidden_similarities", _FLOATS, nullable=False),
     ]
 )
+_SCALARS = ("index", "id", "question", "answer", "extra", "prompt_tokens", "finish")
+
+
+class TraceError(Exception):
+    """A trace folder cannot be read or written; the message names the file and what differs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,16 +58,17 @@ class Trace:
     finish: str
     token_ids: NDArray[np.int32]
     token_texts: list[str]
-    entropies: NDArray[np.float32]
-    logprobs: NDArray[np.float32]
-    margins: NDArray[np.float32]
-    top_logprobs: NDArray[np.float32]
+    entropies: NDArray[np.float32] | None
+    logprobs: NDArray[np.float32] | None
+    margins: NDArray[np.float32] | None
+    top_logprobs: NDArray[np.float32] | None
     hidden_similarities: NDArray[np.float32]
     hidden: NDArray[np.float32] | None = None
     probes: Mapping[int, Probe] | None = None
+    signals: Signals = Signals(hidden_every=16)  # noqa: RUF009  (frozen)
 
     def __len__(self) -> int:
-        return len(self.token_ids)
+        return len(self.token_texts)
 
     @cached_property
     def text(self) -> str:
@@ -99,12 +105,12 @@ def to_row(index: int, item: Item, done: Completion) -> dict[str, Any]:
     }
 
 
-def from_table(table: pa.Table) -> list[Trace]:
+def from_table(table: pa.Table, signals: Signals) -> list[Trace]:
     """The traces of a Parquet table."""
     columns = {name: table.column(name).combine_chunks() for name in ARROW_SCHEMA.names}
-    lists = {name: _split(columns[name]) for name in ARROW_SCHEMA.names[7:] if name != "token_texts"}
     texts = columns["token_texts"].to_pylist()
-    scalars = {name: columns[name].to_pylist() for name in ARROW_SCHEMA.names[:7]}
+    scalars = {name: columns[name].to_pylist() for name in _SCALARS}
+    lists = {name: _split(columns[name]) for name in ("token_ids", *SIGNAL_COLUMNS, "hidden_similarities")}
     return [
         Trace(
             index=scalars["index"][i],
@@ -112,20 +118,24 @@ def from_table(table: pa.Table) -> list[Trace]:
             prompt_tokens=scalars["prompt_tokens"][i],
             finish=scalars["finish"][i],
             token_texts=texts[i],
+            signals=signals,
             **{name: values[i] for name, values in lists.items()},  # type: ignore[arg-type]
         )
         for i in range(table.num_rows)
     ]
 
 
-def _split(column: Any) -> list[NDArray[Any]]:
-    """A list column as one array a row, without copying."""
+def _split(column: Any) -> list[NDArray[Any] | None]:
+    """A list column as one array a row, without copying; None where the row has none."""
     values = column.values.to_numpy(zero_copy_only=False)
     offsets = column.offsets.to_numpy()
-    return [values[start:end] for start, end in itertools.pairwise(offsets)]
+    there = column.is_valid().to_pylist() if column.null_count else itertools.repeat(True)
+    pairs = zip(itertools.pairwise(offsets), there, strict=False)
+    return [values[start:end] if valid else None for (start, end), valid in pairs]
 
 
-def to_trace(index: int, item: Item, done: Completion) -> Trace:
+def to_trace(index: int, item: Item, done: Completion, signals: Signals | None = None) -> Trace:
     """A completion as a trace, without a file in between."""
-    (trace,) = from_table(pa.Table.from_pylist([to_row(index, item, done)], schema=ARROW_SCHEMA))
+    table = pa.Table.from_pylist([to_row(index, item, done)], schema=ARROW_SCHEMA)
+    (trace,) = from_table(table, signals or Signals(hidden_every=16))
     return trace

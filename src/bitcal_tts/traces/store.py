@@ -6,10 +6,9 @@ batches, so a store that was interrupted ends with the content of one that was n
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,35 +19,30 @@ import pyarrow.parquet as pq
 
 from bitcal_tts.engines.base import Completion
 from bitcal_tts.files import write_atomically, write_json
+from bitcal_tts.halting.identity import Identity
 from bitcal_tts.tasks.base import Item
+from bitcal_tts.traces.manifest import Manifest, Segment
 from bitcal_tts.traces.probes import PROBE_SCHEMA, from_probe_table
-from bitcal_tts.traces.schema import ARROW_SCHEMA, SCHEMA_VERSION, Trace, from_table, to_row
+from bitcal_tts.traces.schema import ARROW_SCHEMA, SCHEMA_VERSION, SIGNAL_COLUMNS, Trace, TraceError, from_table, to_row
 
-_FLOAT_COLUMNS = ("entropies", "logprobs", "margins", "top_logprobs", "hidden_similarities")
-_PART = re.compile(r"part-(\d{5})\.parquet")
+_FLOAT_COLUMNS = (*SIGNAL_COLUMNS, "hidden_similarities")
+_PART = re.compile(r"(part|probes)-(\d{5})\.parquet")
 _META = b"bitcal"
-_REQUIRED = frozenset(
-    {"model", "bits", "scheme", "task", "answers", "n", "budget", "chunk_size", "decoding", "blocks"}
-)  # what reading, scoring and naming a store needs
-
-
-class TraceError(Exception):
-    """A trace folder cannot be read or written; the message names the file and what differs."""
 
 
 class TraceStore:
     """A trace folder."""
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
 
     @classmethod
-    def create(cls, folder: Path, identity: dict[str, Any], environment: dict[str, Any]) -> TraceStore:
-        """A new store, or the one already there if it is of the same identity. The caller holds the folder's lock."""
+    def create(cls, folder: Path, manifest: Manifest) -> TraceStore:
+        """A new store, or the one already there if its tokens are determined alike. The caller holds the lock."""
         if (folder / "manifest.json").exists():
             store = cls.open(folder)
-            _refuse_differences(folder, store.manifest["identity"], identity)
+            _refuse_differences(folder, store.manifest, manifest)
             return store
         folder.mkdir(parents=True, exist_ok=True)
         # Hidden files are ours: the lock, and what a killed process left of a file it was writing.
@@ -56,44 +50,63 @@ class TraceStore:
             raise TraceError(f"{folder} is not empty and not a trace folder: choose another --out")
         for left_over in folder.glob(".*.tmp"):
             left_over.unlink()
-        manifest = {"schema": SCHEMA_VERSION, "identity": identity, "environment": environment}
-        write_json(folder / "manifest.json", manifest)
-        return cls(folder, manifest)
+        store = cls(folder, manifest)
+        store._write_manifest()
+        return store
 
     @classmethod
     def open(cls, folder: Path) -> TraceStore:
         """An existing store."""
         path = folder / "manifest.json"
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            data = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise TraceError(f"{folder} is not a trace folder: it has no manifest.json") from None
         except (OSError, ValueError) as error:
             raise TraceError(f"{path} cannot be read: {error}") from None
-        version = manifest.get("schema") if isinstance(manifest, dict) else None
-        if version != SCHEMA_VERSION:
-            raise TraceError(f"{path} has schema {version!r}, this version reads schema {SCHEMA_VERSION}")
-        identity = manifest.get("identity")
-        missing = _REQUIRED - (identity.keys() if isinstance(identity, dict) else set())
-        if missing:
-            raise TraceError(f"{path} lacks {', '.join(sorted(missing))} in its 'identity'")
-        return cls(folder, manifest)
+        return cls(folder, Manifest.from_dict(data, str(path)))
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """What was recorded: model, bits, task, prompt, decoding."""
-        identity: dict[str, Any] = self.manifest["identity"]
-        return identity
+    def identity(self) -> Identity:
+        """What a promise is tied to."""
+        return self.manifest.identity
 
-    def blocks(self) -> list[int]:
-        """Numbers of the blocks that are there."""
+    @property
+    def description(self) -> dict[str, Any]:
+        """What was recorded, in one flat mapping."""
+        return self.manifest.description
+
+    def grow(self, n: int, *, batch_size: int, block_size: int, skipped_long: int = 0) -> None:
+        """Ask for items up to `n`; those already asked for keep their blocks."""
+        there = self.manifest.n
+        if n > there:
+            before = sum(segment.skipped_long for segment in self.manifest.segments)
+            segment = Segment(there, n - there, batch_size, block_size, skipped_long - before)
+            self.manifest = self.manifest.with_segment(segment)
+            self._write_manifest()
+
+    def layout(self, items: Sequence[Item]) -> list[tuple[int, Segment, list[int]]]:
+        """Every block: its number, its segment, and which items it holds, those of similar length together."""
+        blocks = []
+        number = 0
+        for segment in self.manifest.segments:
+            members = range(segment.first, segment.first + segment.items)
+            order = sorted(members, key=lambda i: (-len(items[i].question), i))
+            for start in range(0, len(order), segment.block_size):
+                blocks.append((number, segment, order[start : start + segment.block_size]))
+                number += 1
+        return blocks
+
+    def blocks(self, kind: str = "part") -> list[int]:
+        """Numbers of the blocks that are there; with `kind="probes"`, of those that were probed."""
         matches = (_PART.fullmatch(path.name) for path in self.folder.iterdir())
-        return sorted(int(match[1]) for match in matches if match)
+        return sorted(int(match[2]) for match in matches if match and match[1] == kind)
 
     @property
     def complete(self) -> bool:
-        """Whether every block is there."""
-        return self.blocks() == list(range(int(self.identity["blocks"])))
+        """Whether every block is there, and probed where the recording is."""
+        wanted = list(range(self.manifest.blocks))
+        return self.blocks() == wanted and (self.manifest.probes is None or self.blocks("probes") == wanted)
 
     def write(
         self,
@@ -102,20 +115,16 @@ class TraceStore:
         meta: dict[str, Any],
         *,
         keep_hidden: bool = False,
-        probes: pa.Table | None = None,
     ) -> None:
         """Add a block, whole or not at all; its measurements go into the file's metadata."""
         ordered = sorted(done, key=lambda entry: entry[0])
-        if probes is not None:
-            write_atomically(self._probes_path(block), lambda path: pq.write_table(probes, path, compression="zstd"))
         if keep_hidden:  # first: a part that is there has its vectors
             from safetensors.numpy import save_file
 
             vectors = {str(index): np.array(c.hidden, dtype=np.float32) for index, _, c in ordered if c.hidden}
             write_atomically(self._hidden_path(block), lambda path: save_file(vectors, path))
         table = pa.Table.from_pylist([to_row(*entry) for entry in ordered], schema=ARROW_SCHEMA)
-        meta = {**meta, "identity_sha256": self._identity_sha256()}
-        table = table.replace_schema_metadata({_META: json.dumps(meta).encode()})
+        table = self._signed(table, meta)
         encodings = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in _FLOAT_COLUMNS}
 
         def save(path: Path) -> None:
@@ -129,6 +138,25 @@ class TraceStore:
 
         write_atomically(self._part_path(block), save)
 
+    def write_probes(self, block: int, table: pa.Table, meta: dict[str, Any]) -> None:
+        """Add the probes of a block, whole or not at all."""
+        signed = self._signed(table, meta)
+        write_atomically(self._probes_path(block), lambda path: pq.write_table(signed, path, compression="zstd"))
+
+    def probed(self, probes: Mapping[str, Any]) -> None:
+        """Every block has its probes: from now on they belong to the recording."""
+        if self.manifest.probes != probes:
+            self.manifest = self.manifest.with_probes(probes)
+            self._write_manifest()
+
+    def probed_block(self, block: int, probes: Mapping[str, Any]) -> bool:
+        """Whether a block was probed, and as it should be."""
+        path = self._probes_path(block)
+        if not path.exists():
+            return False
+        meta = self._meta(path)
+        return self.manifest.older_sha256 is not None or meta.get("probes") == dict(probes)
+
     def read(self) -> list[Trace]:
         """All traces, in the order of their items."""
         traces = [trace for block in self.blocks() for trace in self.read_block(block)]
@@ -136,6 +164,11 @@ class TraceStore:
 
     def read_block(self, block: int) -> list[Trace]:
         """The traces of one block."""
+        traces = self.read_unprobed(block)
+        return traces if self.manifest.probes is None else self._with_probes(block, traces)
+
+    def read_unprobed(self, block: int) -> list[Trace]:
+        """The traces of one block without their probes."""
         path = self._part_path(block)
         try:
             table = pq.read_table(path)
@@ -144,25 +177,31 @@ class TraceStore:
             raise TraceError(
                 f"{path} cannot be read ({first}); delete it and record again: only its items are decoded anew"
             ) from None
-        if not table.schema.equals(ARROW_SCHEMA):
+        if [(f.name, f.type) for f in table.schema] != [(f.name, f.type) for f in ARROW_SCHEMA]:
             raise TraceError(f"{path} does not have the columns of schema {SCHEMA_VERSION}")
-        meta = json.loads((table.schema.metadata or {}).get(_META, b"{}"))
-        if meta.get("identity_sha256") != self._identity_sha256():
-            raise TraceError(f"{path} is not part of this recording: it was written for another manifest.json")
-        traces = from_table(table)
-        if self.identity.get("keep_hidden"):
+        self._check_signature(path, table)
+        traces = from_table(table, self.manifest.signals)
+        if self.manifest.content["keep_hidden"]:
             traces = self._with_hidden(block, traces)
-        if self.identity.get("probes") is not None:
-            traces = self._with_probes(block, traces)
         return traces
 
     def measurements(self) -> list[dict[str, Any]]:
         """Seconds, tokens and joules of every block."""
-        found = []
-        for block in self.blocks():
-            metadata = pq.read_schema(self._part_path(block)).metadata or {}
-            found.append(json.loads(metadata.get(_META, b"{}")))
-        return found
+        return [self._meta(self._part_path(block)) for block in self.blocks()]
+
+    def _meta(self, path: Path) -> dict[str, Any]:
+        metadata = pq.read_schema(path).metadata or {}
+        meta: dict[str, Any] = json.loads(metadata.get(_META, b"{}"))
+        return meta
+
+    def _signed(self, table: pa.Table, meta: dict[str, Any]) -> pa.Table:
+        told = {**meta, "identity_sha256": self.manifest.sha256}
+        return table.replace_schema_metadata({_META: json.dumps(told).encode()})
+
+    def _check_signature(self, path: Path, table: pa.Table) -> None:
+        meta = json.loads((table.schema.metadata or {}).get(_META, b"{}"))
+        if meta.get("identity_sha256") not in self.manifest.accepted_sha256:
+            raise TraceError(f"{path} is not part of this recording: it was written for another manifest.json")
 
     def _with_hidden(self, block: int, traces: list[Trace]) -> list[Trace]:
         from safetensors.numpy import load_file
@@ -173,15 +212,17 @@ class TraceStore:
     def _with_probes(self, block: int, traces: list[Trace]) -> list[Trace]:
         path = self._probes_path(block)
         try:
-            found = from_probe_table(pq.read_table(path, schema=PROBE_SCHEMA))
+            table = pq.read_table(path, schema=PROBE_SCHEMA)
         except (pa.ArrowException, OSError) as error:
             first = str(error).splitlines()[0]
-            raise TraceError(f"{path} cannot be read ({first}); delete it and its part, and record again") from None
+            raise TraceError(
+                f"{path} cannot be read ({first}); delete it and record again: only its probes are made anew"
+            ) from None
+        found = from_probe_table(table)
         return [replace(trace, probes=found.get(trace.index, {})) for trace in traces]
 
-    def _identity_sha256(self) -> str:
-        """Ties a part to the manifest it was recorded under."""
-        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
+    def _write_manifest(self) -> None:
+        write_json(self.folder / "manifest.json", self.manifest.to_dict())
 
     def _part_path(self, block: int) -> Path:
         return self.folder / f"part-{block:05d}.parquet"
@@ -193,8 +234,17 @@ class TraceStore:
         return self.folder / f"hidden-{block:05d}.safetensors"
 
 
-def _refuse_differences(folder: Path, there: dict[str, Any], asked: dict[str, Any]) -> None:
+def _refuse_differences(folder: Path, there: Manifest, asked: Manifest) -> None:
+    """What determines the tokens must be the same, and what is asked for of their signals must be there."""
+    told = _differences(there.tokens, asked.tokens)
+    wanted = {key: value for key, value in asked.content.items() if value is not False}
+    told += _differences({key: there.content.get(key) for key in wanted}, wanted)
+    if told:
+        raise TraceError(
+            f"{folder} was recorded differently: {'; '.join(told)}. Choose another --out, or the same settings"
+        )
+
+
+def _differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
     keys = [key for key in sorted(there.keys() | asked.keys()) if there.get(key) != asked.get(key)]
-    if keys:
-        what = "; ".join(f"{key} is {there.get(key)!r} there, {asked.get(key)!r} now" for key in keys)
-        raise TraceError(f"{folder} was recorded differently: {what}. Choose another --out, or the same settings")
+    return [f"{key} is {there.get(key)!r} there, {asked.get(key)!r} now" for key in keys]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bitcal_tts.halting.complete import Complete, GateParameters
-from bitcal_tts.halting.controller import Method
-from bitcal_tts.halting.gate import LandingParameters
+from bitcal_tts.halting.complete import Complete
+from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting.gate import GateParameters
+from bitcal_tts.halting.request import RequestParameters
 from bitcal_tts.halting.rules.convergence import Convergence, ConvergenceParameters
 from bitcal_tts.halting.rules.cusum import Cusum, CusumParameters
 from bitcal_tts.halting.rules.deepconf import DeepConf, DeepConfParameters
@@ -20,11 +21,11 @@ from bitcal_tts.halting.rules.random_matched import RandomMatched
 from bitcal_tts.halting.rules.s1 import S1
 from bitcal_tts.halting.rules.truncate import Truncate
 
-RULES: dict[str, tuple[Callable[..., Method], type[GateParameters]]] = {
-    "marker": (Complete, GateParameters),
-    "truncate": (Truncate, LandingParameters),
-    "s1": (S1, LandingParameters),
-    "random": (RandomMatched, LandingParameters),
+RULES: dict[str, tuple[Callable[..., Controller], type[RequestParameters]]] = {
+    "marker": (Complete, RequestParameters),
+    "truncate": (Truncate, GateParameters),
+    "s1": (S1, GateParameters),
+    "random": (RandomMatched, GateParameters),
     "oracle": (Oracle, OracleParameters),
     "oracle_final": (FinalOracle, OracleParameters),
     "deer": (Deer, DeerParameters),
@@ -33,12 +34,12 @@ RULES: dict[str, tuple[Callable[..., Method], type[GateParameters]]] = {
     "eat": (Eat, EatParameters),
     "deepconf": (DeepConf, DeepConfParameters),
     "cusum": (Cusum, CusumParameters),
-    "guard": (Guard, GateParameters),
+    "guard": (Guard, RequestParameters),
 }
 """Rules by name, with the class of their parameters."""
 
 
-def build_rule(name: str, **kwargs: Any) -> Method:
+def build_rule(name: str, **kwargs: Any) -> Controller:
     """A rule from keyword arguments."""
     make, parameters = RULES[name]
     return make(parameters(name=name, **kwargs))

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitcal_tts.halting.controller import Step
-from bitcal_tts.halting.gate import LandingParameters, Rule
+from bitcal_tts.halting.gate import GateParameters, Rule
+from bitcal_tts.halting.signals import Signal
 
 
 @dataclass(frozen=True, kw_only=True)
-class CusumParameters(LandingParameters):
+class CusumParameters(GateParameters):
     """`mu0` is the usual entropy in nats, `kappa` the slack, `threshold` is h."""
 
     mu0: float = 0.1
@@ -30,8 +31,14 @@ class Cusum(Rule):
         super().__init__(parameters)
         self._sum = 0.0
 
-    def token(self, text: str, entropy: float, logprob: float, margin: float) -> float | None:
+    @property
+    def needs(self) -> frozenset[Signal]:
+        """The entropy of every token."""
+        return frozenset({Signal.ENTROPY})
+
+    def token(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> float | None:
         """Add a token's entropy."""
+        assert entropy is not None
         p = self.parameters
         self._sum = max(0.0, self._sum + (p.mu0 - p.kappa - entropy))
         return None

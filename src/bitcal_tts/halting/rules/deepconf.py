@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bitcal_tts.halting.controller import Decision, Step
-from bitcal_tts.halting.gate import LandingParameters, Rule
-from bitcal_tts.halting.parameters import whole
+from bitcal_tts.halting.checks import whole
+from bitcal_tts.halting.controller import Decision, Step, require
+from bitcal_tts.halting.gate import GateParameters, Rule
 from bitcal_tts.halting.policy import Action
+from bitcal_tts.halting.signals import Signal
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepConfParameters(LandingParameters):
+class DeepConfParameters(GateParameters):
     """`threshold` is minus s, the group confidence below which a trace is given up."""
 
     window: int = 64
@@ -40,10 +41,15 @@ class DeepConf(Rule):
         self._sum = 0.0
         self._lowest: float | None = None
 
+    @property
+    def needs(self) -> frozenset[Signal]:
+        """The likeliest tokens of every place."""
+        return frozenset({Signal.TOP_LOGPROB})
+
     def observe(self, step: Step) -> Decision:
         """Take the step's confidences, then decide as any gate."""
-        if step.top_logprobs is None:
-            raise ValueError("deepconf needs the mean log-probability of the 20 likeliest tokens, which is not here")
+        require(self, step)
+        assert step.top_logprobs is not None
         self._lowest = None
         for top in step.top_logprobs:
             if len(self._group) == self.parameters.window:
@@ -55,7 +61,7 @@ class DeepConf(Rule):
                 self._lowest = group if self._lowest is None else min(group, self._lowest)
         return super().observe(step)
 
-    def token(self, text: str, entropy: float, logprob: float, margin: float) -> float | None:
+    def token(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> float | None:
         """The lowest group confidence that the step ends, once a window is full."""
         return None if self._lowest is None else -self._lowest
 

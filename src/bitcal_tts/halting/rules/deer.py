@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitcal_tts.halting.answers import MARKER
-from bitcal_tts.halting.controller import Step
-from bitcal_tts.halting.gate import LandingParameters, Rule
+from bitcal_tts.halting.controller import Probe, Question
+from bitcal_tts.halting.gate import GateParameters, Rule
 
 _TRANSITIONS = ("wait", "alternatively")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeerParameters(LandingParameters):
+class DeerParameters(GateParameters):
     """`mean` is arithmetic (R1 family) or geometric (Qwen3); no more than `max_probes` are made."""
 
     threshold: float = 0.95
@@ -38,34 +38,39 @@ class DeerParameters(LandingParameters):
 class Deer(Rule):
     """Confidence is the mean probability of the probe's tokens, the one that belongs to the cue left out."""
 
-    probes = True
+    question = Question.ANSWER
     strict = True
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters)
         self._probes = 0
-        self._waited = self._told = False
+        self._waited = self._noticed = False
         self._line = ""
 
-    def token(self, text: str, entropy: float, logprob: float, margin: float) -> float | None:
+    def token(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> float | None:
         """Watch for transitions at line starts."""
         _, newline, after = (self._line + text).rpartition("\n")
         if newline:
-            self._told = False
+            self._noticed = False
         self._line = after[:32]
-        if not self._told and self._line.strip().lower().startswith(_TRANSITIONS):
-            self._waited = self._told = True  # once a line
+        if not self._noticed and self._line.strip().lower().startswith(_TRANSITIONS):
+            self._waited = self._noticed = True  # once a line
         return None
 
-    def boundary(self, step: Step) -> float | None:
-        """Probe, if probes are left."""
+    def wants_probe(self) -> bool:
+        """If probes are left, and at `wait` only past a transition."""
         p = self.parameters
         if self._probes >= p.max_probes or (p.at == "wait" and not self._waited):
-            return None
+            return False
         self._probes += 1
         self._waited = False
+        return True
+
+    def probed(self, probe: Probe) -> float | None:
+        """The mean probability of what was answered."""
         # After `####` a space comes first; other cues end where the answer begins.
-        return confidence(self.ask(step).logprobs, p.mean, skip=p.format.cue == MARKER)
+        p = self.parameters
+        return confidence(probe.logprobs, p.mean, skip=p.format.cue == MARKER)
 
     @classmethod
     def thresholds(cls) -> Sequence[float]:

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bitcal_tts.halting.controller import Step
-from bitcal_tts.halting.gate import LandingParameters, Rule
+from bitcal_tts.halting.controller import Probe, Question
+from bitcal_tts.halting.gate import GateParameters, Rule
 
 UNCERTAIN = ("wait", "hold", "but", "okay", "no", "hmm")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DynasorParameters(LandingParameters):
+class DynasorParameters(GateParameters):
     """`threshold` is the window W: 8 mild, 5 low, 3 mid, 2 high."""
 
     threshold: float = 3.0
@@ -27,19 +27,18 @@ class DynasorParameters(LandingParameters):
 class Dynasor(Rule):
     """The score is how many probed answers in a row agree with the last one."""
 
-    probes = True
+    question = Question.ANSWER
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters)
         self._last: str | None = None
         self._run = 0
 
-    def boundary(self, step: Step) -> float | None:
-        """Probe, and count agreement."""
+    def probed(self, probe: Probe) -> float | None:
+        """Count agreement."""
         p = self.parameters
-        text = self.ask(step).text
-        value = p.format.value(p.format.cue + text)
-        certain = not (p.certain and any(word in text.lower() for word in UNCERTAIN))
+        value = p.format.value(p.format.cue + probe.text)
+        certain = not (p.certain and any(word in probe.text.lower() for word in UNCERTAIN))
         if value is None or not certain:
             self._last, self._run = None, 0
         elif self._last is not None and p.format.equal(value, self._last):

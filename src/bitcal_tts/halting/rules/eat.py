@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bitcal_tts.halting.controller import Step
-from bitcal_tts.halting.gate import LandingParameters, Rule
+from bitcal_tts.halting.controller import Probe, Question
+from bitcal_tts.halting.gate import GateParameters, Rule
 
 
 @dataclass(frozen=True, kw_only=True)
-class EatParameters(LandingParameters):
+class EatParameters(GateParameters):
     """`threshold` is minus delta, the variance below which it exits; `alpha` the weight of the newest value."""
 
     threshold: float = -1e-3
@@ -31,7 +31,7 @@ class EatParameters(LandingParameters):
 class Eat(Rule):
     """The score is minus the moving variance of that entropy, in bits, once 4 / alpha boundaries have passed."""
 
-    probes = True
+    question = Question.CLOSING
     strict = True
 
     def __init__(self, parameters: Any) -> None:
@@ -40,9 +40,9 @@ class Eat(Rule):
         self._mean = 0.0
         self._variance = 0.0
 
-    def boundary(self, step: Step) -> float | None:
-        """One forward pass after the closing; nothing is decoded, so only the closing is charged."""
-        return self.update(self.ask(step, closing_only=True).close_entropy / math.log(2))
+    def probed(self, probe: Probe) -> float | None:
+        """The entropy after the closing."""
+        return self.update(probe.close_entropy / math.log(2))
 
     def update(self, bits: float) -> float | None:
         """Take the next entropy; the score, or None while warming up."""

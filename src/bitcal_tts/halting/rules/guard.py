@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from bitcal_tts.halting.complete import GateParameters
-from bitcal_tts.halting.controller import Decision, Step
-from bitcal_tts.halting.gate import tokens_of
+from bitcal_tts.halting.controller import Controller, Decision, Step
 from bitcal_tts.halting.loops import LoopGuard
 from bitcal_tts.halting.policy import Action, Reason
+from bitcal_tts.halting.request import RequestParameters
 
 
-class Guard:
+class Guard(Controller):
     """Escalates with reason `loop` or `hesitating`."""
 
-    def __init__(self, parameters: GateParameters) -> None:
+    def __init__(self, parameters: RequestParameters) -> None:
         self.parameters = parameters
         self._guard = LoopGuard()
         self._tokens = 0
@@ -26,12 +23,13 @@ class Guard:
     def observe(self, step: Step) -> Decision:
         """Take the next step and decide."""
         self._tokens += step.n_tokens
-        for text, *_ in tokens_of(step):
+        for text, *_ in step.tokens():
             self._guard.feed(text)
-        verdict: tuple[Action, Reason] = (Action.CONTINUE, Reason.UNDECIDED)
+        verdict = (Action.CONTINUE, Reason.UNDECIDED)
         if self._guard.looping:
             verdict = (Action.ESCALATE, Reason.LOOP)
         elif self._guard.hesitating:
             verdict = (Action.ESCALATE, Reason.HESITATING)
-        rest: Any = (self._tokens, 0.0, step.entropy, 0.0, 0.0)
-        return Decision(*verdict, *rest)
+        return Decision(
+            *verdict, self._tokens, entropy=step.entropy, score=None if verdict[0] is Action.CONTINUE else 1.0
+        )

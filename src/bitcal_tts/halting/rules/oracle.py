@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitcal_tts.halting.controller import Step
-from bitcal_tts.halting.gate import LandingParameters, Rule
+from bitcal_tts.halting.gate import GateParameters, Rule
 
 
 @dataclass(frozen=True, kw_only=True)
-class OracleParameters(LandingParameters):
+class OracleParameters(GateParameters):
     """`threshold` is 1: what it is told is all or nothing."""
 
     threshold: float = 1.0
@@ -30,7 +30,13 @@ class Oracle(Rule):
         super().__init__(parameters)
         self._good: Callable[[int], bool] | None = None
 
-    def told(self, good: Callable[[int], bool]) -> None:
+    def fresh(self) -> Oracle:
+        """The same oracle, told the same."""
+        copy = type(self)(self.parameters)
+        copy._good = self._good
+        return copy
+
+    def inform(self, good: Callable[[int], bool]) -> None:
         """Take the judge of this item: is the forced answer after so many tokens good?"""
         self._good = good
 

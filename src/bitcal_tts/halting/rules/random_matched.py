@@ -22,7 +22,7 @@ class RandomMatched(Rule):
         self._draw: float | None = None
         self._words = ""
 
-    def token(self, text: str, entropy: float, logprob: float, margin: float) -> float | None:
+    def token(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> float | None:
         """Gather the first words."""
         if self._draw is None:
             self._words += text

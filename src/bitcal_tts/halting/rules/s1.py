@@ -7,6 +7,7 @@ would end by itself, writes text that no recording holds and is not ported.
 from __future__ import annotations
 
 from bitcal_tts.halting.controller import Step
+from bitcal_tts.halting.reading import Stage
 from bitcal_tts.halting.rules.truncate import Truncate
 
 
@@ -15,6 +16,6 @@ class S1(Truncate):
 
     def boundary(self, step: Step) -> float | None:
         """Tokens so far; None outside of the thinking."""
-        if self.parameters.close is not None and not self._answer.inside:
+        if self.parameters.close is not None and step.stage is not Stage.THINKING:
             return None
         return float(self.tokens)

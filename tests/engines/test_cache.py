@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitcal_tts.engines.rows import survivors
+from bitcal_tts.engines.cache import survivors
 
 
 @given(st.integers(0, 40), st.data())

@@ -1,0 +1,108 @@
+"""Traces to calibrate on, with what is known of them, walked once."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.profile import Profile
+from bitcal_tts.halting.settled import CERTIFIED, Settled, SettledParameters
+from bitcal_tts.halting.signals import Signal
+from bitcal_tts.tasks.base import Task
+from bitcal_tts.traces.looks import LookTable, walk
+from bitcal_tts.traces.schema import Trace
+
+_BLANK = Profile(
+    kind="logistic",
+    features=(),
+    model={"mean": [], "scale": [], "weights": [], "intercept": 0.0},
+    thresholds={},
+)
+"""Scores nothing: for walking along traces before anything is fitted."""
+
+
+@dataclass
+class Recording:
+    """Traces at one precision.
+
+    Attributes:
+        description: What the manifest says of them, flat.
+        traces: Recorded with probes.
+        task: Scores them.
+        identity: What a promise fitted on them is tied to.
+    """
+
+    description: Mapping[str, Any]
+    traces: Sequence[Trace]
+    task: Task
+    identity: Identity
+    _walked: dict[tuple[int, str], LookTable] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def bits(self) -> float:
+        """Served weight precision."""
+        return float(self.description["bits"])
+
+    def settings(self, looks: str, budget: int) -> SettledParameters:
+        """How `settled` walks along these traces: it may stop where they were probed, and never does."""
+        opening, close = self.description.get("thinking") or (None, None)
+        return SettledParameters(
+            name="settled",
+            bits=self.description["bits"],
+            budget=budget,
+            answers=self.task.format.name,
+            opening=opening,
+            close=close,
+            every=boundaries_of(self.description),
+            looks=looks,
+            threshold=math.inf,
+            profile=_BLANK,
+        )
+
+    def certified(self, looks: str, budget: int) -> dict[str, Any]:
+        """The settings that a certificate from these traces rests on."""
+        settings = self.settings(looks, budget)
+        return {name: getattr(settings, name) for name in CERTIFIED}
+
+    def table(self, budget: int, looks: str, tick: Callable[[], None] | None = None) -> LookTable:
+        """The looks of all traces."""
+        key = (budget, looks)
+        if key not in self._walked:
+            method = _Walker(self.settings(looks, budget))
+            self._walked[key] = walk(self.traces, method, self.task, vector_of=lambda gate: gate.vector, tick=tick)
+        return self._walked[key]
+
+
+class _Walker(Settled):
+    """Walks a trace as the method does and notes what it would have judged."""
+
+    vector: NDArray[np.float64]
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        """Whatever there is."""
+        return frozenset()
+
+    def check(self, identity: Identity) -> None:
+        """It promises nothing."""
+
+    def _judge(self, vector: NDArray[np.float64]) -> float:
+        self.vector = vector
+        return 0.0
+
+
+def boundaries_of(description: Mapping[str, Any]) -> int:
+    """Tokens between boundaries: as many as a recording was probed at, 16 where it was not."""
+    return int(description.get("probes") or 16)
+
+
+def mark_of(trace: Trace) -> str:
+    """A short name for a question."""
+    return hashlib.sha256(trace.item.question.encode()).hexdigest()[:10]

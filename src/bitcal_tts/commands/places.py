@@ -1,0 +1,51 @@
+"""Where results go: a place of their own, and nothing is overwritten unasked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def place_of_results(home: Path, key: dict[str, Any], *, inside: bool = False) -> Path:
+    """The folder for a summary: where the same results are already, else one that is free.
+
+    Args:
+        home: A run folder, or a trace folder.
+        key: What the summary's results follow from.
+        inside: Whether `home` itself may hold them, as a run folder does.
+    """
+    candidates = [home] if inside else []
+    number = 1
+    while True:
+        for folder in candidates:
+            there = _key_of(folder)
+            if there is None or there == key:
+                return folder
+        candidates = [home / "replays" / str(number)]
+        number += 1
+
+
+def refuse_overwriting(out: Path, key: dict[str, Any], *, overwrite: bool) -> None:
+    """Other results than those that are there are refused."""
+    there = _key_of(out)
+    if there is not None and there != key and not overwrite:
+        raise ValueError(f"{out} holds other results: choose another --out, or say --overwrite")
+
+
+def refuse_existing(path: Path, *, overwrite: bool) -> None:
+    """A file that is there is not replaced unasked."""
+    if path.exists() and not overwrite:
+        raise ValueError(f"{path} is there already: choose another --out, or say --overwrite")
+
+
+def _key_of(folder: Path) -> dict[str, Any] | None:
+    """What the results in a folder follow from; None where it has none."""
+    path = folder / "summary.json"
+    if not path.exists():
+        return None
+    try:
+        key = json.loads(path.read_text(encoding="utf-8")).get("key")
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return key if isinstance(key, dict) else {}

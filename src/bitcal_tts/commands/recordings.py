@@ -1,0 +1,102 @@
+"""A trace folder as commands take it: opened, its task restored, its answers read as asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bitcal_tts.calibration.recording import Recording
+from bitcal_tts.commands.progress import note
+from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.halting.identity import Identity
+from bitcal_tts.tasks import Task
+from bitcal_tts.tasks.registry import restore_task
+from bitcal_tts.traces.schema import Trace, TraceError
+from bitcal_tts.traces.store import TraceStore
+
+_FEW = 0.5  # texts with an answer: below this share something is likely amiss
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A finished recording, with its answers read in one format.
+
+    Attributes:
+        store: The folder.
+        description: What its manifest says, flat, the answer format as asked.
+        task: Scores it.
+        traces: All of them; their probes only where they were made for the format.
+        identity: What a promise is tied to, declarations included.
+    """
+
+    store: TraceStore
+    description: dict[str, Any]
+    task: Task
+    traces: Sequence[Trace]
+    identity: Identity
+
+    @property
+    def recording(self) -> Recording:
+        """For calibration."""
+        return Recording(self.description, self.traces, self.task, self.identity)
+
+
+def open_recording(
+    folder: Path, *, answers: str | None = None, declare: Mapping[str, Any] | None = None, complete: bool = True
+) -> Opened:
+    """A recording; another answer format than its own is read anew from the same texts."""
+    store = open_store(folder, complete=complete)
+    description = store.description
+    if answers is not None and answers not in FORMATS:
+        raise ValueError(f"unknown answer format {answers!r}; available: {', '.join(FORMATS)}")
+    usual = description["answers"]
+    description["answers"] = answers or usual
+    task = task_of(description)
+    traces: Sequence[Trace] = store.read()
+    if description["probes"] is not None and description["probed_answers"] != task.format.name:
+        note(
+            f"note: the probes of {folder} are for {description['probed_answers']!r} answers and are left out: methods "
+            "that end the thinking cannot be replayed"
+        )
+        description["probes"] = None
+        traces = [replace(t, probes=None, signals=replace(t.signals, probes=False)) for t in traces]
+    _tell_answered(folder, traces, task, asked=answers is not None and answers != usual)
+    return Opened(store, description, task, traces, store.identity.declare(declare or {}))
+
+
+def open_store(folder: Path, *, complete: bool = True) -> TraceStore:
+    """A store, in the folder or in `traces` inside it, recorded to its end."""
+    inside = folder / "traces"
+    if not (folder / "manifest.json").exists() and (inside / "manifest.json").exists():
+        folder = inside
+    store = TraceStore.open(folder)
+    if complete and not store.complete:
+        raise TraceError(
+            f"{folder} is not complete: {len(store.blocks())} of {store.manifest.blocks} blocks; "
+            "run the same bitcal record again to finish it"
+        )
+    return store
+
+
+def task_of(description: Mapping[str, Any]) -> Task:
+    """The task whose items a recording holds, for its answer format and scorer."""
+    return restore_task(
+        description["task"],
+        description["answers"],
+        split=description.get("split") or "test",
+        execute=description.get("execute", False),
+    )
+
+
+def _tell_answered(folder: Path, traces: Sequence[Trace], task: Task, *, asked: bool) -> None:
+    """How many texts hold an answer at all, where that was asked for or is worth knowing."""
+    if not traces:
+        return
+    answered = sum(task.format.value(trace.text) is not None for trace in traces)
+    if asked or answered < _FEW * len(traces):
+        others = "" if answered else "; another format may be right: --answers " + ", ".join(FORMATS)
+        note(
+            f"note: {answered} of {len(traces)} texts in {folder} hold an answer as {task.format.name!r} has it{others}"
+        )

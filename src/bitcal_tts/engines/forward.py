@@ -1,0 +1,106 @@
+"""Running a Transformers model: prompts as a batch, then a token for every row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+
+from bitcal_tts.engines.attention import use_row_attention
+from bitcal_tts.engines.base import EngineError
+from bitcal_tts.engines.cache import RowCache
+from bitcal_tts.engines.checkpoint import Checkpoint
+from bitcal_tts.engines.tap import tap_of
+
+Tensor = torch.Tensor
+
+
+class Forward:
+    """The model of a checkpoint, as batches and forks run it."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.device = checkpoint.device
+        self.tokenizer = checkpoint.tokenizer
+        self.eos_token_ids = checkpoint.eos_token_ids
+        self.max_positions = checkpoint.max_positions
+        self.vocabulary: int = checkpoint.model.config.vocab_size
+        self._model = checkpoint.model
+        use_row_attention(self._model)
+        try:
+            self._tap = tap_of(self._model)
+        except ValueError as error:
+            raise EngineError(f"{checkpoint.source}: {error}") from None
+
+    def encode(self, prompt: str) -> list[int]:
+        """Token ids of a prompt, through the chat template."""
+        return self.checkpoint.encode(prompt)
+
+    def encode_response(self, text: str) -> list[int]:
+        """Token ids of a part of a response."""
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+        return ids
+
+    def prefill(self, prompts: list[list[int]]) -> tuple[Any, Tensor, Tensor]:
+        """Run left-padded prompts: their cache, and the logits and hidden states at their ends."""
+        # Made without the config, the cache keeps the whole prompt for layers with a sliding window too.
+        out = self._run(prompts, 1, past_key_values=DynamicCache(), use_cache=True)
+        return out.past_key_values, out.logits[:, -1], self._last_hidden()
+
+    def logits_of(self, texts: Sequence[list[int]], keep: int) -> tuple[Tensor, Tensor]:
+        """Logits of the last `keep` positions of left-padded texts, and hidden states of all."""
+        out = self._run(list(texts), keep, use_cache=False)
+        assert self._tap.last is not None
+        return out.logits, self._tap.last
+
+    def step(self, tokens: Tensor, positions: Tensor, cache: RowCache) -> tuple[Tensor, Tensor]:
+        """One token for every row: logits and hidden states."""
+        mask: Any = cache.window_mask()
+        if self.checkpoint.sliding_window is not None:
+            mask = self._masks_by_layer_type(mask, cache)
+        out = self._model(
+            input_ids=tokens[:, None],
+            attention_mask=mask,
+            position_ids=positions[:, None],
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        cache.advance()
+        return out.logits[:, -1], self._last_hidden()
+
+    def _run(self, prompts: list[list[int]], keep: int, **options: Any) -> Any:
+        """The model on left-padded prompts, with the logits of their last `keep` positions."""
+        width = max(map(len, prompts))
+        ids = torch.zeros(len(prompts), width, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for row, prompt in enumerate(prompts):
+            ids[row, width - len(prompt) :] = torch.tensor(prompt)
+            mask[row, width - len(prompt) :] = 1
+        positions = (mask.cumsum(-1) - 1).clamp_min(0)
+        return self._model(
+            input_ids=ids.to(self.device),
+            attention_mask=mask.to(self.device),
+            position_ids=positions.to(self.device),
+            logits_to_keep=keep,
+            **options,
+        )
+
+    def _masks_by_layer_type(self, full: Tensor | None, cache: RowCache) -> dict[str, Tensor] | Tensor:
+        """Layers with a sliding window read the same cache through a mask that hides what lies before it."""
+        window = self.checkpoint.sliding_window
+        assert window is not None and cache.mask is not None
+        if full is None:
+            full = cache.mask[: cache.count, :, :, cache.begin : cache.end + 1]
+        width = full.shape[-1]
+        age = torch.arange(width - 1, -1, -1, device=full.device)
+        near = full.masked_fill(age >= window, torch.finfo(full.dtype).min)
+        if getattr(self._model.config, "layer_types", None) is None:
+            return near
+        return {"full_attention": full, "sliding_attention": near}
+
+    def _last_hidden(self) -> Tensor:
+        assert self._tap.last is not None
+        return self._tap.last[:, -1].float()

@@ -1,0 +1,131 @@
+"""What a promise is tied to: everything that decides which text a model writes and what is seen of it.
+
+*Unknown* is a value of its own: a promise is refused on what differs and on what nobody knows, unless somebody
+declares it, and what was declared stays marked as declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+KEYS = (
+    "engine",
+    "model",
+    "model_sha256",
+    "bits",
+    "scheme",
+    "compute_dtype",
+    "template_sha256",
+    "template_options",
+    "system",
+    "task",
+    "prompt_sha256",
+    "style",
+    "thinking",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "signals",
+    "budget",
+)
+"""What an identity may know."""
+DECODING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+_IMPLIED = {"task": ("prompt_sha256", "system", "template_options")}
+"""Who declares a task declares how it is asked."""
+
+
+class Unknown(Enum):
+    """The value of what nobody knows."""
+
+    UNKNOWN = "unknown"
+
+    def __repr__(self) -> str:
+        return "unknown"
+
+
+UNKNOWN = Unknown.UNKNOWN
+
+
+class IdentityError(ValueError):
+    """A declaration that cannot be taken; the message says why."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What is known of a recording, or of what is being served.
+
+    Attributes:
+        known: By key; None is a known value (no thinking, no system prompt), a missing key is unknown.
+        declared: Keys whose value somebody declared, because it could not be read.
+    """
+
+    known: Mapping[str, Any] = field(default_factory=dict)
+    declared: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        strange = sorted(set(self.known) - set(KEYS))
+        if strange:
+            raise IdentityError(f"an identity knows {', '.join(KEYS)}; not {', '.join(strange)}")
+
+    @classmethod
+    def of(cls, description: Mapping[str, Any], **more: Any) -> Identity:
+        """The identity in a wider description, such as a manifest's; `decoding` is spread."""
+        spread = {**description, **description.get("decoding", {}), **more}
+        known = {key: _plain(spread[key]) for key in KEYS if key in spread}
+        return cls(known, frozenset(spread.get("declared", ())))
+
+    def __getitem__(self, key: str) -> Any:
+        return self.known.get(key, UNKNOWN)
+
+    def with_known(self, **values: Any) -> Identity:
+        """The same with more known."""
+        return Identity({**self.known, **{key: _plain(value) for key, value in values.items()}}, self.declared)
+
+    def declare(self, values: Mapping[str, Any]) -> Identity:
+        """The same with what is unknown declared; what is known and differs is refused."""
+        known, declared = dict(self.known), set(self.declared)
+        for key, value in values.items():
+            if key not in KEYS:
+                raise IdentityError(f"{key!r} cannot be declared; what can: {', '.join(KEYS)}")
+            value = _plain(value)
+            if key in known and key not in declared and known[key] != value:
+                raise IdentityError(f"{key} is {known[key]!r} here, which was read; it cannot be declared {value!r}")
+            if key not in known:
+                known[key] = value
+                declared.add(key)
+        return Identity(known, frozenset(declared))
+
+    def differences(self, served: Identity) -> list[str]:
+        """Where something else is served than this, or where either is unknown, in words."""
+        same_files = self["model_sha256"] is not UNKNOWN and self["model_sha256"] == served["model_sha256"]
+        implied = {key for task, keys in _IMPLIED.items() if task in served.declared | self.declared for key in keys}
+        told = []
+        for key in KEYS:
+            if key == "model" and same_files:  # a copy under another name is the same model
+                continue
+            mine, theirs = self[key], served[key]
+            if key in implied and (mine is UNKNOWN or theirs is UNKNOWN):
+                continue
+            if mine is UNKNOWN:
+                told.append(f"the {key} it was fitted for is unknown (--declare {key}=VALUE where it is fitted)")
+            elif theirs is UNKNOWN:
+                told.append(f"fitted for {key} {mine!r}, which is unknown here (--declare {key}=VALUE, if you know it)")
+            elif mine != theirs:
+                told.append(f"fitted for {key} {mine!r}, this is {theirs!r}")
+        return told
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types; what is unknown is not there."""
+        return {**self.known, "declared": sorted(self.declared)}
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it, so that what was read back compares equal."""
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return value

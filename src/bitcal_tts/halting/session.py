@@ -1,0 +1,442 @@
+"""The life of one request: tokens in, with whatever signals there are; out comes what to do next.
+
+Every engine, replay, the sweeps and whoever decodes by himself drive this one object. It keeps count, budget, chunks,
+thinking, probing and landing; a method sees steps and decides. Nothing else counts tokens or lands.
+
+    session = Session(method, signals=Signals("top", k=20))
+    for token in stream:
+        match session.feed(token):
+            case Go(): ...
+            case Force(landing=landing): ...  # append its tokens, and feed them back with forced=True
+            case Ask(landing=landing): ...    # find out, now or later, and tell(probe)
+            case End(): break
+    session.outcome
+
+An engine that works ahead feeds many tokens at once and is told *at* which of them the directive applies: it cuts back
+to there. So the end does not depend on how tokens arrive, and what was decoded past it counts as decoded, not as used.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bitcal_tts.halting.controller import Controller, Decision, Probe, Question, Step
+from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.landing import AnswerWriting, Landing, fitting, landing
+from bitcal_tts.halting.policy import Action, Reason
+from bitcal_tts.halting.reading import Reading, Stage
+from bitcal_tts.halting.signals import Signal, Signals
+
+_COLUMNS = ("texts", "entropies", "logprobs", "margins", "top_logprobs")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A piece of a stream, with what is known of it; None is not known.
+
+    Attributes:
+        text: Its text, or bytes that may cut a character.
+        entropy: Of the distribution it was chosen from, in nats.
+        logprob: Its log-probability.
+        margin: Log-probability of the likeliest token less that of the second.
+        top_logprob: Mean log-probability of the 20 likeliest tokens.
+        count: How many tokens it is: several where an engine sends them together, 0 where the rest of it is to come.
+    """
+
+    text: str | bytes
+    entropy: float | None = None
+    logprob: float | None = None
+    margin: float | None = None
+    top_logprob: float | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens in the order they were chosen, as columns of equal length; None where an engine has no such column.
+
+    `hidden_similarities` has a cosine for every multiple of `Signals.hidden_every` tokens that these complete, None for
+    the first, which has none before it.
+    """
+
+    texts: Sequence[str]
+    entropies: Sequence[float] | None = None
+    logprobs: Sequence[float] | None = None
+    margins: Sequence[float] | None = None
+    top_logprobs: Sequence[float] | None = None
+    hidden_similarities: Sequence[float | None] = ()
+
+
+@dataclass(frozen=True)
+class Go:
+    """Decode on."""
+
+
+@dataclass(frozen=True)
+class End:
+    """The request is over. `at`: tokens that stand. `finish`: `eos`, `budget`, or `halted` by `decision`."""
+
+    at: int
+    finish: str
+    decision: Decision | None = None
+
+
+@dataclass(frozen=True)
+class Force:
+    """Land: cut back to `at` tokens, append the landing and let the model answer greedily, in `room` tokens in all."""
+
+    at: int
+    landing: Landing
+    room: int
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Find out, aside, what the model says after `at` tokens and the landing; then call `tell`."""
+
+    at: int
+    landing: Landing
+    question: Question
+
+
+Directive = Go | End | Force | Ask
+GO = Go()
+
+
+@dataclass(frozen=True)
+class SessionOutcome:
+    """How a request went.
+
+    Attributes:
+        text: All that stands, landing included.
+        tokens: Of it.
+        decoded: Tokens that were decoded for it, those past its end included.
+        landing_tokens: Of the tokens, how many a landing appended or had the model write.
+        probe_tokens: What probing cost; not among the tokens.
+        finish: `eos`, `budget` or `halted`.
+        decision: What halted it, or None.
+        answer: What it answers, or None.
+    """
+
+    text: str
+    tokens: int
+    decoded: int
+    landing_tokens: int
+    probe_tokens: int
+    finish: str
+    decision: Decision | None
+    answer: str | None
+
+    @property
+    def reason(self) -> str:
+        """Why it ended."""
+        return self.finish if self.decision is None else str(self.decision.reason)
+
+
+class Session:
+    """One request.
+
+    Args:
+        method: Decides; a fresh copy is taken. Budget, chunk size, answer format and think markers are its parameters'.
+        signals: What will be fed. A method that needs more is refused.
+        identity: What is being served, for methods whose promise is tied to it.
+        prefix: Text that the response already begins with; it is not counted.
+        count_tokens: Tokens of a text that would be forced; by default no more than it has bytes.
+        watch: Told of every decision.
+        heed: Whether decisions are followed; otherwise they are only told, and the request runs to its end.
+    """
+
+    def __init__(
+        self,
+        method: Controller,
+        *,
+        signals: Signals | None = None,
+        identity: Identity | None = None,
+        prefix: str = "",
+        count_tokens: Callable[[str], int] | None = None,
+        watch: Callable[[Decision], None] | None = None,
+        heed: bool = True,
+    ) -> None:
+        self.method = method.fresh()
+        self._p = p = self.method.parameters
+        self.signals = signals or Signals()
+        self._check_signals()
+        served = (identity or Identity()).with_known(signals=str(self.signals), budget=p.budget)
+        self.method.check(served)
+        self._watch, self._heed = watch, heed
+        self._count_tokens = count_tokens or (lambda text: len(text.encode()))
+        self._decides = self.method.halts or watch is not None
+        self._reading = Reading(p.format, p.opening, p.close) if self.method.lands else None
+        if self._reading is not None:
+            self._reading.feed(prefix)
+        self.method.begin(prefix)
+        self.tokens = 0
+        """Tokens decided on; those of an unfinished chunk wait."""
+        self.decoded = self.landing_tokens = self.probe_tokens = 0
+        self._texts: list[str] = []
+        self._waiting: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+        self._gaps = False
+        self._similarities: deque[float | None] = deque()
+        self._asking: Question | None = None
+        self._landing: Landing | None = None
+        self._writing: AnswerWriting | None = None
+        self._room = 0
+        self._decision: Decision | None = None
+        self._end: End | None = None
+        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+
+    def _check_signals(self) -> None:
+        needs, name = self.method.needs, self._p.name
+        lacking = self.signals.lacks(needs)
+        if lacking:
+            words = ", ".join(signal.words for signal in lacking)
+            raise ValueError(f"{name} needs {words}, which is not to be had here ({self.signals} signals)")
+        if Signal.HIDDEN in needs and self.signals.hidden_every != self._p.chunk_size:
+            raise ValueError(
+                f"{name} compares hidden states every {self._p.chunk_size} tokens, here they are compared every "
+                f"{self.signals.hidden_every}: choose the same chunk_size, or hidden=False"
+            )
+
+    @property
+    def over(self) -> bool:
+        """Whether the request has ended."""
+        return self._end is not None
+
+    @property
+    def would_land(self) -> bool:
+        """Whether a stop here would be followed by a landing: no answer stands yet."""
+        return self._reading is not None and not self._reading.answered
+
+    def feed(self, tokens: Token | Tokens, *, forced: bool = False) -> Directive:
+        """Take the next tokens; `forced` are those of a landing, which nobody chose."""
+        if self._end is not None:
+            raise ValueError("the request has ended: nothing more can be fed")
+        columns = self._columns(tokens) if isinstance(tokens, Token) else tokens
+        self.decoded += len(columns.texts)
+        if self._landing is not None:
+            return self._feed_landing(columns.texts, forced=forced)
+        if forced:
+            raise ValueError("nothing is being forced: there was no landing")
+        self._queue(columns)
+        return GO if self._asking is not None else self._advance()
+
+    def tell(self, probe: Probe) -> Directive:
+        """Take what was asked for."""
+        if self._asking is None:
+            raise ValueError("no probe was asked for")
+        self.probe_tokens += probe.close_tokens if self._asking is Question.CLOSING else probe.n_tokens
+        self._asking = None
+        directive = self._resolve(self.method.tell(probe))
+        return self._advance() if directive is GO else directive
+
+    def landed(self, probe: Probe) -> End:
+        """Take a landing that was carried out aside, as a whole."""
+        if self._landing is None:
+            raise ValueError("nothing is being landed")
+        written = fitting(probe, self._room)
+        if written is not None:
+            self.landing_tokens, text = written
+            self.decoded += self.landing_tokens
+            self._writing = AnswerWriting(self._p.format, self._landing.cue, self._room, text)
+            self._texts.append(self._landing.closing + self._landing.cue + text)
+        return self._finish("halted")
+
+    def if_stopped(self, probe: Callable[[], Probe]) -> tuple[int, str | None]:
+        """Tokens and answer if the request were stopped here, given what the model writes after a landing here."""
+        if self.would_land:
+            written = fitting(probe(), self._landing_room())
+            if written is not None:
+                tokens, text = written
+                return self.tokens + tokens, self._p.format.value(self._p.format.cue + text)
+        return self.tokens, self._p.format.value("".join(self._texts))
+
+    def end(self) -> End:
+        """The model has ended by itself: the token that says so is not counted."""
+        if self._end is not None:
+            return self._end
+        rest = self._waiting["texts"]
+        if self._landing is None:
+            self.tokens += len(rest)
+            self._texts += rest
+        return self._finish("eos" if self._landing is None else "halted")
+
+    @property
+    def outcome(self) -> SessionOutcome:
+        """How the request went; it must have ended."""
+        if self._end is None:
+            raise ValueError("the request has not ended")
+        text = "".join(self._texts)
+        written = self._writing is not None and self._landing is not None
+        answer = self._writing.answer if written and self._writing else self._p.format.value(text)
+        return SessionOutcome(
+            text=text,
+            tokens=self.tokens + self.landing_tokens,
+            decoded=self.decoded,
+            landing_tokens=self.landing_tokens,
+            probe_tokens=self.probe_tokens,
+            finish=self._end.finish,
+            decision=self._decision,
+            answer=answer,
+        )
+
+    def _columns(self, token: Token) -> Tokens:
+        """A piece of a stream as columns: its bytes made text, its parts held until it is whole."""
+        text = token.text if isinstance(token.text, str) else self._bytes.decode(token.text)
+        if token.count < 0:
+            raise ValueError(f"count must be at least 0, got {token.count}")
+        text, self._held = self._held + text, ""
+        if token.count == 0:
+            self._held = text
+            return Tokens(())
+        before: list[Any] = [None] * (token.count - 1)
+        values = (token.entropy, token.logprob, token.margin, token.top_logprob)
+        entropies, logprobs, margins, tops = (None if value is None else [*before, value] for value in values)
+        return Tokens([""] * (token.count - 1) + [text], entropies, logprobs, margins, tops)
+
+    def _queue(self, columns: Tokens) -> None:
+        n = len(columns.texts)
+        for name, waiting in self._waiting.items():
+            column = getattr(columns, name)
+            if column is None:
+                waiting.extend([None] * n)
+                self._gaps = self._gaps or n > 0
+            elif len(column) != n:
+                raise ValueError(f"there are {n} tokens, but {len(column)} {name}")
+            else:
+                waiting.extend(column)
+        if self.signals.hidden_every == self._p.chunk_size:
+            self._similarities.extend(columns.hidden_similarities)
+
+    def _advance(self) -> Directive:
+        """Take whole chunks of what waits, until a directive comes of one or no chunk is whole."""
+        waiting = len(self._waiting["texts"])
+        chunk, budget = self._p.chunk_size if self._decides else max(1, waiting), self._p.budget
+        at = 0
+        directive: Directive = GO
+        while directive is GO:
+            left = budget - self.tokens
+            if left <= chunk and waiting - at >= left:
+                # Nothing is decided on a chunk that exhausts the budget: nothing is left to halt.
+                self._texts += self._waiting["texts"][at : at + left]
+                self.tokens += left
+                return self._finish("budget")
+            if waiting - at < chunk:
+                break
+            if self._decides:
+                directive = self._resolve(self.method.observe(self._step(at, at + chunk)))
+            else:
+                self._texts += self._waiting["texts"][at : at + chunk]
+                self.tokens += chunk
+            at += chunk
+        for column in self._waiting.values():
+            del column[:at]
+        if self._landing is not None:
+            self._drop_waiting()
+        return directive
+
+    def _step(self, first: int, last: int) -> Step:
+        texts, entropies, logprobs, margins, tops = (self._part(name, first, last) for name in _COLUMNS)
+        assert texts is not None
+        self._texts += texts
+        self.tokens += last - first
+        stage = Stage.REASONING
+        if self._reading is not None:
+            for text in texts:
+                self._reading.feed(text)
+            stage = self._reading.stage
+        return Step(
+            text=texts[0] if len(texts) == 1 else "".join(texts),
+            n_tokens=last - first,
+            entropy=None if entropies is None else entropies[-1],
+            hidden_similarity=self._similarities.popleft() if self._similarities else None,
+            token_texts=texts,
+            entropies=entropies,
+            logprobs=logprobs,
+            margins=margins,
+            top_logprobs=tops,
+            stage=stage,
+        )
+
+    def _part(self, name: str, first: int, last: int) -> list[Any] | None:
+        """A part of a column; None where any of it is not known."""
+        part = self._waiting[name][first:last]
+        return None if self._gaps and None in part else part
+
+    def _resolve(self, decision: Decision) -> Directive:
+        if decision.asks is not None:
+            self._asking = decision.asks
+            return Ask(self.tokens, self._landing_here(), decision.asks)
+        if decision.action is Action.CONTINUE and self._must_land():
+            decision = replace(decision, action=Action.STOP, reason=Reason.RESERVE)
+        if self._watch is not None:
+            self._watch(decision)
+        return self._halt(decision) if decision.halts and self._heed else GO
+
+    def _must_land(self) -> bool:
+        """Whether the budget is down to what writing the answer may take, as far ahead as the next boundary."""
+        p = self._p
+        if self._reading is None or not p.reserve or self._reading.stage is Stage.OVER:
+            return False
+        at_boundary = self.tokens // p.every > (self.tokens - p.chunk_size) // p.every
+        return bool(at_boundary and self.tokens + max(p.every, p.chunk_size) > p.budget - p.reserve)
+
+    def _landing_here(self) -> Landing:
+        assert self._reading is not None
+        close = self._p.close if self._reading.stage is Stage.THINKING else None
+        return landing(self._reading.last, close, self._p.format.cue)
+
+    def _landing_room(self) -> int:
+        """Tokens that a landing and the answer after it may take."""
+        room: int = min(self._p.format.reserve, self._p.budget - self.tokens)
+        return room
+
+    def _halt(self, decision: Decision) -> Directive:
+        self._decision = decision
+        self._release_held()
+        if decision.action is Action.STOP and self.would_land:
+            where = self._landing_here()
+            room = self._landing_room()
+            if sum(self._count_tokens(part) for part in where if part) < room:
+                self._landing, self._room = where, room
+                return Force(self.tokens, where, room, decision)
+        return self._finish("halted")
+
+    def _feed_landing(self, texts: Sequence[str], *, forced: bool) -> Directive:
+        assert self._landing is not None
+        if forced:
+            self._texts += texts
+            self.landing_tokens += len(texts)
+            return GO
+        if self._writing is None:
+            self._writing = AnswerWriting(self._p.format, self._landing.cue, self._room - self.landing_tokens)
+        for text in texts:
+            if self._writing.over:
+                break
+            self._writing.feed(text)
+            self._texts.append(text)
+            self.landing_tokens += 1
+        return self._finish("halted") if self._writing.over else GO
+
+    def _drop_waiting(self) -> None:
+        for column in self._waiting.values():
+            column.clear()
+        self._similarities.clear()
+
+    def _release_held(self) -> None:
+        """What was held back for the rest of a token or a character that will not come."""
+        held, self._held = self._held + self._bytes.decode(b"", final=True), ""
+        if held:
+            self._texts.append(held)
+
+    def _finish(self, finish: str) -> End:
+        self._release_held()
+        self._drop_waiting()
+        self.method.finish()
+        self._end = End(self.tokens + self.landing_tokens, finish, self._decision)
+        return self._end

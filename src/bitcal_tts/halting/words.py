@@ -1,0 +1,11 @@
+"""Enumerations of words."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Word(str, Enum):
+    """A string enum that prints as its value (`enum.StrEnum` needs Python 3.11)."""
+
+    __str__ = str.__str__

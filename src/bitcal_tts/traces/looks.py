@@ -1,0 +1,366 @@
+"""The table of looks: where a method may stop along every trace, and what stopping there would come to.
+
+Traces are walked once, by the method itself; after that any threshold, and any scorer, is arithmetic on arrays. Sweeps,
+gates and calibration share the table and the one way to cut it. The result is exactly that of `replay`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitcal_tts.halting.controller import Decision
+from bitcal_tts.halting.drift import NO_LOOK
+from bitcal_tts.halting.features import NAMES
+from bitcal_tts.halting.gate import Gate
+from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.policy import Action
+from bitcal_tts.halting.session import Session
+from bitcal_tts.tasks.base import Task
+from bitcal_tts.traces.oracle import informed
+from bitcal_tts.traces.outcome import Outcome, outcome_of
+from bitcal_tts.traces.replay import check_format, full_run, probe_at, replay
+from bitcal_tts.traces.schema import Trace
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a method does on every trace at one setting.
+
+    Attributes:
+        tokens: Used.
+        probe_tokens: Spent on probes.
+        correct: Whether the answer is right.
+        same: Whether it is the one that the full trace ends with.
+        halted: Whether the method ended it.
+        reasons: Why it was halted; empty where it was not.
+        full_tokens: Of the undisturbed trace.
+        full_correct: Whether the undisturbed trace is right.
+    """
+
+    tokens: Ints
+    probe_tokens: Ints
+    correct: Bools
+    same: Bools
+    halted: Bools
+    reasons: NDArray[np.str_]
+    full_tokens: Ints
+    full_correct: Bools
+
+    @property
+    def cost(self) -> Ints:
+        """Tokens, those of probes included."""
+        return self.tokens + self.probe_tokens
+
+    @property
+    def lost(self) -> Bools:
+        """Halted and wrong where the full trace is right."""
+        lost: Bools = self.halted & ~self.correct & self.full_correct
+        return lost
+
+    @property
+    def changed(self) -> Bools:
+        """Halted with another answer than the full trace's. Every lost trace is such a one."""
+        changed: Bools = self.halted & ~self.same
+        return changed
+
+    def losses(self, label: str) -> Bools:
+        """By the label `gold` what is lost, by `final`, which knows no gold, what is changed."""
+        return self.lost if label == "gold" else self.changed
+
+    def outcomes(self, traces: Sequence[Trace], p: Any) -> list[Outcome]:
+        """As outcomes of a method with parameters `p`; what was answered is not told."""
+        return [
+            outcome_of(
+                trace.item.id,
+                p,
+                tokens=int(self.tokens[i]),
+                probe_tokens=int(self.probe_tokens[i]),
+                halted=bool(self.halted[i]),
+                reason=str(self.reasons[i]) or None,
+                answer=None,
+                correct=bool(self.correct[i]),
+                full_tokens=int(self.full_tokens[i]),
+                full_correct=bool(self.full_correct[i]),
+            )
+            for i, trace in enumerate(traces)
+        ]
+
+
+@dataclass(frozen=True)
+class Stops:
+    """Places where traces may be left, one row each: what leaving there costs and what it is worth."""
+
+    tokens: Ints
+    probe_tokens: Ints
+    right: Bools
+    same: Bools
+    halted: Bools
+    reasons: NDArray[np.str_]
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, bool, bool, bool, str]]) -> Stops:
+        """From one tuple a row."""
+        columns = list(zip(*rows, strict=True)) or [()] * 6
+        whole, truth = np.int64, np.bool_
+        kinds = (whole, whole, truth, truth, truth, np.str_)
+        return cls(*(np.array(column, dtype=kind) for column, kind in zip(columns, kinds, strict=True)))
+
+    def take(self, rows: Ints) -> Stops:
+        """Some of them."""
+        return Stops(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
+
+
+@dataclass(frozen=True)
+class LookTable:
+    """Looks, one row each, in the order of the traces; and how each trace ends where no look stops it.
+
+    Attributes:
+        trace: Which trace a look is of.
+        at: Tokens so far.
+        stops: What stopping at the look would come to.
+        ends: Of each trace, where nothing stops it but its budget, a landing there, or a loop.
+        full_tokens: Of the undisturbed trace.
+        full_right: Whether the undisturbed trace is right.
+        strict: Whether a score must lie above the threshold, not at it.
+        scores: What the gate compares with its threshold; NaN where that is left to a scorer.
+        vectors: What the gate sees, in the order of `NAMES`; no columns where it was not asked for.
+    """
+
+    trace: Ints
+    at: Ints
+    stops: Stops
+    ends: Stops
+    full_tokens: Ints
+    full_right: Bools
+    strict: bool
+    scores: Floats
+    vectors: Floats
+
+    def __len__(self) -> int:
+        return len(self.trace)
+
+    @property
+    def n(self) -> int:
+        """How many traces."""
+        return len(self.full_right)
+
+    def of(self, traces: Sequence[int] | Ints) -> LookTable:
+        """The looks of some of the traces, which are numbered anew in their order."""
+        chosen = np.asarray(traces, dtype=np.int64)
+        number = np.full(self.n, -1, dtype=np.int64)
+        number[chosen] = np.arange(len(chosen))
+        rows = np.nonzero(number[self.trace] >= 0)[0]
+        rows = rows[np.argsort(number[self.trace[rows]], kind="stable")]
+        return LookTable(
+            trace=number[self.trace[rows]],
+            at=self.at[rows],
+            stops=self.stops.take(rows),
+            ends=self.ends.take(chosen),
+            full_tokens=self.full_tokens[chosen],
+            full_right=self.full_right[chosen],
+            strict=self.strict,
+            scores=self.scores[rows],
+            vectors=self.vectors[rows],
+        )
+
+    @classmethod
+    def joined(cls, tables: Sequence[LookTable]) -> LookTable:
+        """Several tables as one, their traces numbered on."""
+        offsets = np.cumsum([0, *(table.n for table in tables)])[:-1]
+
+        def together(name: str) -> Any:
+            return np.concatenate([getattr(table, name) for table in tables])
+
+        def stops(name: str) -> Stops:
+            parts = [getattr(table, name) for table in tables]
+            return Stops(
+                *(np.concatenate([getattr(part, f.name) for part in parts]) for f in dataclasses.fields(Stops))
+            )
+
+        return cls(
+            trace=np.concatenate([table.trace + offset for table, offset in zip(tables, offsets, strict=True)]),
+            at=together("at"),
+            stops=stops("stops"),
+            ends=stops("ends"),
+            full_tokens=together("full_tokens"),
+            full_right=together("full_right"),
+            strict=tables[0].strict,
+            scores=together("scores"),
+            vectors=together("vectors"),
+        )
+
+    def label(self, name: str) -> Bools:
+        """`gold`: the answer here is right. `final`: it is the one that the full run ends with.
+
+        "Right, or the full run is wrong anyway" would be the loss itself, and is worse: a scorer learns from it to give
+        up early on items that look hopeless.
+        """
+        if name not in ("gold", "final"):
+            raise ValueError(f"label must be gold or final, got {name!r}")
+        return self.stops.right if name == "gold" else self.stops.same
+
+    def cut(self, threshold: float, scores: Floats | None = None) -> Cut:
+        """What a gate does at a threshold: it stops at the first look that reaches it.
+
+        Args:
+            threshold: From which score on to stop.
+            scores: One a look, in place of the gate's own.
+        """
+        look = self._first(self.scores if scores is None else scores, threshold)
+        early = look >= 0
+        columns = {}
+        for name in ("tokens", "probe_tokens", "right", "same", "halted", "reasons"):
+            there, end = getattr(self.stops, name), getattr(self.ends, name)
+            columns[name] = np.where(early, there[look], end) if len(self) else end
+        return self._cut(**columns)
+
+    def full(self) -> Cut:
+        """What the undisturbed traces come to."""
+        n = self.n
+        return self._cut(
+            tokens=self.full_tokens,
+            probe_tokens=np.zeros(n, dtype=np.int64),
+            right=self.full_right,
+            same=np.ones(n, dtype=np.bool_),
+            halted=np.zeros(n, dtype=np.bool_),
+            reasons=np.full(n, ""),
+        )
+
+    def _cut(self, *, right: Bools, **columns: Any) -> Cut:
+        return Cut(**columns, correct=right, full_tokens=self.full_tokens, full_correct=self.full_right)
+
+    def _first(self, scores: Floats, threshold: float) -> Ints:
+        """The look at which each trace is stopped, or -1."""
+        hits = np.nonzero(scores > threshold if self.strict else scores >= threshold)[0]
+        stopped, first = np.unique(self.trace[hits], return_index=True)
+        look = np.full(self.n, -1, dtype=np.int64)
+        look[stopped] = hits[first]
+        return look
+
+    def first_scores(self, scores: Floats) -> Floats:
+        """The score at the first look of each trace, `NO_LOOK` where it has none: what drift is watched by."""
+        traces, first = np.unique(self.trace, return_index=True)
+        watched = np.full(self.n, NO_LOOK)
+        watched[traces] = scores[first]
+        return watched
+
+    def score_values(self) -> Floats:
+        """Every score that a threshold could be put at, in rising order."""
+        return np.unique(self.scores[np.isfinite(self.scores)])
+
+
+def gate_looks(
+    traces: Sequence[Trace],
+    gate: Gate,
+    task: Task,
+    *,
+    identity: Identity | None = None,
+    tick: Callable[[], None] | None = None,
+) -> LookTable:
+    """The looks of a gate at any threshold; its own does not matter.
+
+    Only looks that score higher than all before them in their trace can ever be the first to reach a threshold: the
+    others are left out.
+    """
+    never = type(gate)(dataclasses.replace(gate.parameters, threshold=math.inf))
+    return walk(traces, never, task, identity=identity, rising=True, tick=tick)
+
+
+def walk(
+    traces: Sequence[Trace],
+    gate: Gate,
+    task: Task,
+    *,
+    identity: Identity | None = None,
+    rising: bool = False,
+    vector_of: Callable[[Any], Floats] | None = None,
+    tick: Callable[[], None] | None = None,
+) -> LookTable:
+    """Walk a gate whose threshold is out of reach along traces and note its looks.
+
+    Args:
+        traces: Recorded with probes where the gate probes or lands.
+        gate: Copied fresh for each.
+        task: Scores answers.
+        identity: Of the recording, for a gate whose promise is tied to one.
+        rising: Leave out looks that score no higher than one before them.
+        vector_of: What the gate sees at a look, asked of the gate right then.
+        tick: Told of each trace.
+    """
+    check_format(gate, task)
+    reason = str(type(gate).reason)
+    rows: list[tuple[int, int, float]] = []
+    stops: list[tuple[int, int, bool, bool, bool, str]] = []
+    ends: list[tuple[int, int, bool, bool, bool, str]] = []
+    fulls: list[tuple[int, bool]] = []
+    vectors: list[Floats] = []
+    for i, trace in enumerate(traces):
+        full = full_run(trace, gate.parameters)
+        judge = _Judge(trace, full.answer, task, lands=type(gate).action is Action.STOP)
+        highest = -math.inf
+
+        def note(session: Session, decision: Decision, i: int = i, judge: _Judge = judge) -> None:
+            nonlocal highest
+            if decision.score is None or (rising and decision.score <= highest):
+                return
+            highest = max(highest, decision.score)
+            rows.append((i, decision.tokens, decision.score))
+            stops.append((*judge.stopped(session), True, reason))
+            if vector_of is not None:
+                vectors.append(vector_of(session.method))
+
+        end = replay(trace, informed(gate, trace, task), identity=identity, watch=note).outcome
+        ends.append((end.tokens, end.probe_tokens, *judge.worth(end.answer), end.decision is not None, end.reason))
+        fulls.append((full.tokens, task.correct(full.answer, trace.item)))
+        if tick:
+            tick()
+    trace_of, at, scores = zip(*rows, strict=True) if rows else ((), (), ())
+    full_tokens, full_right = zip(*fulls, strict=True) if fulls else ((), ())
+    return LookTable(
+        trace=np.array(trace_of, dtype=np.int64),
+        at=np.array(at, dtype=np.int64),
+        stops=Stops.of(stops),
+        ends=_without_reasons(Stops.of(ends)),
+        full_tokens=np.array(full_tokens, dtype=np.int64),
+        full_right=np.array(full_right, dtype=np.bool_),
+        strict=type(gate).strict,
+        scores=np.array(scores, dtype=np.float64),
+        vectors=np.array(vectors).reshape(len(rows), len(NAMES) if vector_of else 0),
+    )
+
+
+class _Judge:
+    """What leaving a trace is worth."""
+
+    def __init__(self, trace: Trace, final: str | None, task: Task, *, lands: bool) -> None:
+        self._trace, self._final, self._task, self._lands = trace, final, task, lands
+
+    def stopped(self, session: Session) -> tuple[int, int, bool, bool]:
+        """Tokens, probe tokens, right, same, if the session were stopped here."""
+        at = session.tokens
+        if self._lands:
+            tokens, answer = session.if_stopped(lambda: probe_at(self._trace, at))
+        else:
+            tokens, answer = at, self._task.format.value(self._trace.text_at(at))
+        return (tokens, session.probe_tokens, *self.worth(answer))
+
+    def worth(self, answer: str | None) -> tuple[bool, bool]:
+        """Whether an answer is right, and whether it is the full run's; where that has none, nothing is lost."""
+        same = self._final is None or (answer is not None and self._task.format.equal(answer, self._final))
+        return self._task.correct(answer, self._trace.item), same
+
+
+def _without_reasons(ends: Stops) -> Stops:
+    """Ends that nobody halted have no reason to be halted."""
+    return dataclasses.replace(ends, reasons=np.where(ends.halted, ends.reasons, ""))
