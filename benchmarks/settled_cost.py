@@ -13,7 +13,6 @@ from bitcal_tts.engines.checkpoint import load_checkpoint
 from bitcal_tts.engines.transformers import TransformersEngine
 from bitcal_tts.halting.controller import Step
 from bitcal_tts.halting.features import NAMES, Features
-from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.settled import Settled, SettledParameters
@@ -30,8 +29,7 @@ PROFILES = Path(__file__).parents[1] / "results" / "settled"
 class Unpromising(Settled):
     """What it costs does not depend on whether its promise holds here."""
 
-    def check(self, identity: Identity) -> None:
-        """Nothing is promised."""
+    promises = False
 
 
 def steps_of(trace: Trace) -> list[Step]:

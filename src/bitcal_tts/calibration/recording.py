@@ -83,15 +83,13 @@ class Recording:
 class _Walker(Settled):
     """Walks a trace as the method does and notes what it would have judged."""
 
+    promises = False
     vector: NDArray[np.float64]
 
     @property
     def needs(self) -> frozenset[Signal]:
         """Whatever there is."""
         return frozenset()
-
-    def check(self, identity: Identity) -> None:
-        """It promises nothing."""
 
     def _judge(self, vector: NDArray[np.float64]) -> float:
         self.vector = vector

@@ -120,10 +120,11 @@ def _decisions(
 
     (trace,) = chunked_for([trace], method)
     knowing = informed(method, trace, task)
-    session = replay(trace, knowing, identity=identity, watch=note)
+    all_signals = trace.signals.present
+    session = replay(trace, knowing, identity=identity, watch=note, fed=all_signals)
     if isinstance(method, PaperRule):
         told.clear()
-        replay(trace, knowing, identity=identity, watch=note, heed=False)
+        replay(trace, knowing, identity=identity, watch=note, heed=False, fed=all_signals)
     return told, session
 
 

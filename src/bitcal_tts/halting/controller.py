@@ -83,15 +83,16 @@ class Step:
     stage: Stage = Stage.REASONING
 
     def __post_init__(self) -> None:
-        if self.n_tokens < 0:
-            raise ValueError(f"n_tokens must be at least 0, got {self.n_tokens!r}")
-        if self.entropy is not None and not (math.isfinite(self.entropy) and self.entropy >= -1e-6):
+        n = self.n_tokens
+        if n < 0:
+            raise ValueError(f"n_tokens must be at least 0, got {n!r}")
+        if self.entropy is not None and not -1e-6 <= self.entropy < math.inf:
             raise ValueError(f"entropy must be a finite number of at least 0, or None, got {self.entropy!r}")
         if self.hidden_similarity is not None and not math.isfinite(self.hidden_similarity):
             raise ValueError(f"hidden_similarity must be a finite number, got {self.hidden_similarity!r}")
         for column in (self.token_texts, self.entropies, self.logprobs, self.margins, self.top_logprobs):
-            if column is not None and len(column) != self.n_tokens:
-                raise ValueError(f"the step has {self.n_tokens} tokens, but {len(column)} {self._name_of(column)}")
+            if column is not None and len(column) != n:
+                raise ValueError(f"the step has {n} tokens, but {len(column)} {self._name_of(column)}")
 
     def _name_of(self, column: Any) -> str:
         return next(field.name for field in fields(self) if getattr(self, field.name) is column)
@@ -161,6 +162,8 @@ class Controller(ABC):
     """A frozen `RequestParameters`."""
     lands: bool = False
     """Whether a stop inside the reasoning is followed by a landing."""
+    promises: bool = False
+    """Whether it promises something that is tied to what is served."""
 
     @property
     def needs(self) -> frozenset[Signal]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from bitcal_tts.halting.controller import Controller, Decision, Step
 from bitcal_tts.halting.parameters import Parameters
 from bitcal_tts.halting.policy import decide
@@ -29,7 +31,7 @@ class PaperRule(Controller):
         halts: bool = self.parameters.halts
         return halts
 
-    @property
+    @cached_property
     def needs(self) -> frozenset[Signal]:
         """Entropy always, the hidden state where it has a weight; nothing where it never halts."""
         if not self.parameters.halts:

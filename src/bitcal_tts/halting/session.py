@@ -31,7 +31,7 @@ from bitcal_tts.halting.policy import Action, Reason
 from bitcal_tts.halting.reading import Reading, Stage
 from bitcal_tts.halting.signals import Signal, Signals
 
-_COLUMNS = ("texts", "entropies", "logprobs", "margins", "top_logprobs")
+_SIGNALS = ("entropies", "logprobs", "margins", "top_logprobs")
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,9 @@ class Session:
         self._p = p = self.method.parameters
         self.signals = signals or Signals()
         self._check_signals()
-        served = (identity or Identity()).with_known(signals=str(self.signals), budget=p.budget)
-        self.method.check(served)
+        if self.method.promises:
+            served = identity or Identity()
+            self.method.check(served.with_known(signals=str(self.signals), budget=p.budget))
         self._watch, self._heed = watch, heed
         self._count_tokens = count_tokens or (lambda text: len(text.encode()))
         self._decides = self.method.halts or watch is not None
@@ -179,7 +180,8 @@ class Session:
         """Tokens decided on; those of an unfinished chunk wait."""
         self.decoded = self.landing_tokens = self.probe_tokens = 0
         self._texts: list[str] = []
-        self._waiting: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+        self._waiting: list[str] = []
+        self._waiting_signals: dict[str, list[Any]] = {}
         self._gaps = False
         self._similarities: deque[float | None] = deque()
         self._asking: Question | None = None
@@ -188,7 +190,7 @@ class Session:
         self._room = 0
         self._decision: Decision | None = None
         self._end: End | None = None
-        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+        self._bytes: codecs.IncrementalDecoder | None = None
         self._held = ""
 
     def _check_signals(self) -> None:
@@ -260,10 +262,9 @@ class Session:
         """The model has ended by itself: the token that says so is not counted."""
         if self._end is not None:
             return self._end
-        rest = self._waiting["texts"]
         if self._landing is None:
-            self.tokens += len(rest)
-            self._texts += rest
+            self.tokens += len(self._waiting)
+            self._texts += self._waiting
         return self._finish("eos" if self._landing is None else "halted")
 
     @property
@@ -287,7 +288,7 @@ class Session:
 
     def _columns(self, token: Token) -> Tokens:
         """A piece of a stream as columns: its bytes made text, its parts held until it is whole."""
-        text = token.text if isinstance(token.text, str) else self._bytes.decode(token.text)
+        text = token.text if isinstance(token.text, str) else self._decoded(token.text)
         if token.count < 0:
             raise ValueError(f"count must be at least 0, got {token.count}")
         text, self._held = self._held + text, ""
@@ -299,23 +300,34 @@ class Session:
         entropies, logprobs, margins, tops = (None if value is None else [*before, value] for value in values)
         return Tokens([""] * (token.count - 1) + [text], entropies, logprobs, margins, tops)
 
-    def _queue(self, columns: Tokens) -> None:
-        n = len(columns.texts)
-        for name, waiting in self._waiting.items():
-            column = getattr(columns, name)
+    def _decoded(self, part: bytes) -> str:
+        """Bytes as text; those of an unfinished character wait."""
+        if self._bytes is None:
+            self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+        return self._bytes.decode(part)
+
+    def _queue(self, tokens: Tokens) -> None:
+        n, before = len(tokens.texts), len(self._waiting)
+        for name in _SIGNALS:
+            column, waiting = getattr(tokens, name), self._waiting_signals.get(name)
             if column is None:
-                waiting.extend([None] * n)
-                self._gaps = self._gaps or n > 0
-            elif len(column) != n:
+                if waiting is not None:
+                    waiting.extend([None] * n)
+                    self._gaps = True
+                continue
+            if len(column) != n:
                 raise ValueError(f"there are {n} tokens, but {len(column)} {name}")
-            else:
-                waiting.extend(column)
+            if waiting is None:
+                waiting = self._waiting_signals[name] = [None] * before
+                self._gaps = self._gaps or before > 0
+            waiting.extend(column)
+        self._waiting.extend(tokens.texts)
         if self.signals.hidden_every == self._p.chunk_size:
-            self._similarities.extend(columns.hidden_similarities)
+            self._similarities.extend(tokens.hidden_similarities)
 
     def _advance(self) -> Directive:
         """Take whole chunks of what waits, until a directive comes of one or no chunk is whole."""
-        waiting = len(self._waiting["texts"])
+        waiting = len(self._waiting)
         chunk, budget = self._p.chunk_size if self._decides else max(1, waiting), self._p.budget
         at = 0
         directive: Directive = GO
@@ -323,7 +335,7 @@ class Session:
             left = budget - self.tokens
             if left <= chunk and waiting - at >= left:
                 # Nothing is decided on a chunk that exhausts the budget: nothing is left to halt.
-                self._texts += self._waiting["texts"][at : at + left]
+                self._texts += self._waiting[at : at + left]
                 self.tokens += left
                 return self._finish("budget")
             if waiting - at < chunk:
@@ -331,18 +343,19 @@ class Session:
             if self._decides:
                 directive = self._resolve(self.method.observe(self._step(at, at + chunk)))
             else:
-                self._texts += self._waiting["texts"][at : at + chunk]
+                self._texts += self._waiting[at : at + chunk]
                 self.tokens += chunk
             at += chunk
-        for column in self._waiting.values():
-            del column[:at]
-        if self._landing is not None:
+        if isinstance(directive, Force):
             self._drop_waiting()
+        elif at and not self.over:
+            del self._waiting[:at]
+            for column in self._waiting_signals.values():
+                del column[:at]
         return directive
 
     def _step(self, first: int, last: int) -> Step:
-        texts, entropies, logprobs, margins, tops = (self._part(name, first, last) for name in _COLUMNS)
-        assert texts is not None
+        texts = self._waiting[first:last]
         self._texts += texts
         self.tokens += last - first
         stage = Stage.REASONING
@@ -350,23 +363,19 @@ class Session:
             for text in texts:
                 self._reading.feed(text)
             stage = self._reading.stage
+        columns = {name: column[first:last] for name, column in self._waiting_signals.items()}
+        if self._gaps:  # what is not known of one token of a step is not known of the step
+            columns = {name: column for name, column in columns.items() if None not in column}
+        entropies = columns.get("entropies")
         return Step(
-            text=texts[0] if len(texts) == 1 else "".join(texts),
+            text=texts[0] if last - first == 1 else "".join(texts),
             n_tokens=last - first,
             entropy=None if entropies is None else entropies[-1],
             hidden_similarity=self._similarities.popleft() if self._similarities else None,
             token_texts=texts,
-            entropies=entropies,
-            logprobs=logprobs,
-            margins=margins,
-            top_logprobs=tops,
             stage=stage,
+            **columns,
         )
-
-    def _part(self, name: str, first: int, last: int) -> list[Any] | None:
-        """A part of a column; None where any of it is not known."""
-        part = self._waiting[name][first:last]
-        return None if self._gaps and None in part else part
 
     def _resolve(self, decision: Decision) -> Directive:
         if decision.asks is not None:
@@ -424,13 +433,14 @@ class Session:
         return self._finish("halted") if self._writing.over else GO
 
     def _drop_waiting(self) -> None:
-        for column in self._waiting.values():
-            column.clear()
+        self._waiting.clear()
+        self._waiting_signals.clear()
         self._similarities.clear()
 
     def _release_held(self) -> None:
         """What was held back for the rest of a token or a character that will not come."""
-        held, self._held = self._held + self._bytes.decode(b"", final=True), ""
+        unfinished = "" if self._bytes is None else self._bytes.decode(b"", final=True)
+        held, self._held = self._held + unfinished, ""
         if held:
             self._texts.append(held)
 

@@ -89,6 +89,7 @@ class Settled(Gate):
     """
 
     reason = Reason.SETTLED
+    promises = True
 
     def __init__(self, parameters: SettledParameters, monitor: DriftMonitor | None = None) -> None:
         super().__init__(parameters)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -81,7 +82,7 @@ class Signals:
     def __str__(self) -> str:
         return {"full": "full", "top": f"top-{self.k}", "absent": "text only"}[self.distribution]
 
-    @property
+    @cached_property
     def present(self) -> frozenset[Signal]:
         """What is there, truncated or not."""
         there = {Signal.HIDDEN} if self.hidden_every is not None else set()
@@ -94,9 +95,9 @@ class Signals:
         there |= {Signal.TOP_LOGPROB} if k >= TOP else set()
         return frozenset(there)
 
-    def lacks(self, needs: Collection[Signal]) -> list[Signal]:
+    def lacks(self, needs: Set[Signal]) -> list[Signal]:
         """What a method needs and is not there."""
-        return sorted(set(needs) - self.present)
+        return sorted(needs - self.present)
 
 
 TEXT_ONLY = Signals("absent")

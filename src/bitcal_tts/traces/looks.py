@@ -320,7 +320,8 @@ def walk(
             if vector_of is not None:
                 vectors.append(vector_of(session.method))
 
-        end = replay(trace, informed(gate, trace, task), identity=identity, watch=note).outcome
+        seen = trace.signals.present if vector_of is not None else None
+        end = replay(trace, informed(gate, trace, task), identity=identity, watch=note, fed=seen).outcome
         ends.append((end.tokens, end.probe_tokens, *judge.worth(end.answer), end.decision is not None, end.reason))
         fulls.append((full.tokens, task.correct(full.answer, trace.item)))
         if tick:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from bitcal_tts.halting.controller import Controller, Decision, Probe
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.halting.session import Ask, Force, Session, SessionOutcome, Tokens
-from bitcal_tts.halting.signals import Signal
+from bitcal_tts.halting.signals import COLUMNS, Signal
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.chunks import chunked_for
 from bitcal_tts.traces.oracle import informed
@@ -24,6 +25,7 @@ def replay(
     identity: Identity | None = None,
     watch: Callable[[Session, Decision], None] | None = None,
     heed: bool = True,
+    fed: frozenset[Signal] | None = None,
 ) -> Session:
     """The session of a method on a trace, ended.
 
@@ -33,6 +35,7 @@ def replay(
         identity: Of the recording, for a method whose promise is tied to one.
         watch: Told of every decision, with the session at that point.
         heed: Whether decisions are followed.
+        fed: Which of the recorded signals the method is handed; by default those that it needs.
     """
     if Signal.PROBE in method.needs and trace.probes is None:
         raise TraceError(
@@ -46,7 +49,7 @@ def replay(
         watch=None if watch is None else lambda decision: watch(session, decision),
         heed=heed,
     )
-    directive = session.feed(tokens_of(trace, everything=watch is not None, method=method))
+    directive = session.feed(tokens_of(trace, method.needs if fed is None else fed))
     while not session.over:
         if isinstance(directive, Ask):
             directive = session.tell(probe_at(trace, directive.at))
@@ -58,15 +61,16 @@ def replay(
     return session
 
 
-def tokens_of(trace: Trace, *, method: Controller | None = None, everything: bool = True) -> Tokens:
-    """What an engine would have fed, or as much of it as a method needs."""
-    needs = trace.signals.present if everything or method is None else method.needs
+def tokens_of(trace: Trace, fed: frozenset[Signal] | None = None) -> Tokens:
+    """What an engine would have fed: some of the recorded signals, or all of them."""
+    fed = trace.signals.present if fed is None else fed
     columns: dict[str, Any] = {}
-    for signal in needs:
-        array = getattr(trace, signal.column) if signal.column else None
-        if array is not None:
-            columns[str(signal.column)] = array.tolist()
-    similarities = [None, *trace.hidden_similarities.tolist()] if Signal.HIDDEN in needs else ()
+    for signal in fed:
+        name = COLUMNS.get(signal)
+        array = None if name is None else getattr(trace, name)
+        if name is not None and array is not None:
+            columns[name] = array.tolist()
+    similarities = [None, *trace.hidden_similarities.tolist()] if Signal.HIDDEN in fed else ()
     return Tokens(trace.token_texts, hidden_similarities=similarities, **columns)
 
 
@@ -93,7 +97,12 @@ def _check_end(trace: Trace, budget: int) -> None:
 
 def full_run(trace: Trace, p: Any) -> SessionOutcome:
     """How the undisturbed trace ends, under the budget and answer format of a method's parameters."""
-    return replay(trace, to_the_end(p.budget, answers=p.answers)).outcome
+    return replay(trace, _undisturbed(p.budget, p.answers)).outcome
+
+
+@lru_cache(maxsize=64)
+def _undisturbed(budget: int, answers: str) -> Controller:
+    return to_the_end(budget, answers=answers)
 
 
 def outcomes(

@@ -17,6 +17,7 @@ from bitcal_tts.halting.paper import PaperRule
 from bitcal_tts.halting.parameters import Parameters
 from bitcal_tts.halting.policy import Reason
 from bitcal_tts.halting.session import Session
+from bitcal_tts.halting.signals import Signal
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.chunks import at_chunk_size
 from bitcal_tts.traces.looks import Cut
@@ -24,6 +25,7 @@ from bitcal_tts.traces.replay import check_format, full_run, replay
 from bitcal_tts.traces.schema import Trace
 
 Floats = NDArray[np.float64]
+_FED = frozenset({Signal.ENTROPY, Signal.HIDDEN})
 _REASONS = np.array([str(r) for r in (Reason.TAIL_SATISFIED, Reason.BUFFER, Reason.HIGH_ENTROPY, Reason.CONFIDENT)])
 
 
@@ -73,7 +75,7 @@ class Sweep:
                 self.marker_at[i, j] = session.method.marker_at
             self._look(i, j, task.format.value(trace.text_at(decision.tokens)), full.answer, trace, task)
 
-        replay(trace, base, watch=note, heed=False)
+        replay(trace, base, watch=note, heed=False, fed=_FED)
 
     def _look(self, i: int, j: int, answer: str | None, final: str | None, trace: Trace, task: Task) -> None:
         self.answered[i, j] = answer is not None

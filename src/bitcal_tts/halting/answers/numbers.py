@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 from bitcal_tts.halting.answers.base import MarkedText
 
@@ -56,6 +57,7 @@ class Released(Gsm8k):
         return numbers[-1].replace(",", "").rstrip(".") if numbers else None
 
 
+@lru_cache(maxsize=65536)
 def as_number(text: str) -> Fraction | None:
     """An exact number from `1,234.50`, `$5`, `-3/4` or `20%`, or None."""
     plain = re.sub(r"[\s,$€£%]", "", text).replace("\u2212", "-").rstrip(".")
