@@ -1,0 +1,67 @@
+"""What a promise is tied to, and what nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from bitcal_tts.halting.identity import KEYS, UNKNOWN, Identity, IdentityError
+
+ALL = {key: f"the {key}" for key in KEYS}
+
+
+def test_unknown_is_a_value_of_its_own() -> None:
+    identity = Identity({"thinking": None})
+    assert identity["thinking"] is None
+    assert identity["bits"] is UNKNOWN and repr(identity["bits"]) == "unknown"
+    with pytest.raises(IdentityError, match="not mood"):
+        Identity({"mood": "good"})
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key != "model"])
+def test_every_key_counts(key: str) -> None:
+    fitted = Identity(ALL)
+    assert fitted.differences(Identity(ALL)) == []
+    (said,) = fitted.differences(Identity({**ALL, key: "another"}))
+    assert said == f"fitted for {key} 'the {key}', this is 'another'"
+    without = {name: value for name, value in ALL.items() if name != key}
+    (said,) = fitted.differences(Identity(without))
+    assert key in said and "unknown here" in said and f"--declare {key}=VALUE" in said
+    (said,) = Identity(without).differences(fitted)
+    assert said.startswith(f"the {key} it was fitted for is unknown")
+    assert len(Identity(without).differences(Identity(without))) == 1  # two unknowns are not the same thing
+
+
+def test_the_same_files_under_another_name_are_the_same_model() -> None:
+    copy = Identity({**ALL, "model": "/somewhere/else"})
+    assert Identity(ALL).differences(copy) == []
+    hashless = {key: value for key, value in ALL.items() if key != "model_sha256"}
+    assert any("model '" in said for said in Identity(hashless).differences(Identity({**hashless, "model": "other"})))
+
+
+def test_only_what_is_unknown_can_be_declared() -> None:
+    identity = Identity({"bits": 4})
+    declared = identity.declare({"task": "gsm8k", "bits": 4})
+    assert declared["task"] == "gsm8k" and declared.declared == {"task"}
+    assert declared.declare({"task": "gsm8k"}) == declared
+    with pytest.raises(IdentityError, match="bits is 4 here, which was read; it cannot be declared 8"):
+        identity.declare({"bits": 8})
+    with pytest.raises(IdentityError, match="'mood' cannot be declared"):
+        identity.declare({"mood": 1})
+
+
+def test_who_declares_the_task_declares_how_it_is_asked() -> None:
+    asked = ("task", "prompt_sha256", "system", "template_options")
+    live = Identity({key: value for key, value in ALL.items() if key not in asked})
+    assert len(Identity(ALL).differences(live)) == 4
+    assert Identity(ALL).differences(live.declare({"task": "the task"})) == []
+    known = Identity({**live.known, "system": "another"}).declare({"task": "the task"})
+    assert len(Identity(ALL).differences(known)) == 1  # what is known still counts
+
+
+def test_a_description_is_spread_and_read_back() -> None:
+    identity = Identity.of(
+        {"bits": 4, "decoding": {"temperature": 0.6, "seed": 3}, "thinking": ("<a>", "</a>"), "n": 9}
+    )
+    assert identity.known == {"bits": 4, "temperature": 0.6, "thinking": ["<a>", "</a>"]}
+    declared = identity.declare({"task": "t"})
+    assert Identity.of(declared.to_dict()) == declared

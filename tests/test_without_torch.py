@@ -1,0 +1,111 @@
+"""Replay anywhere: an environment that holds an extra's packages and nothing else runs the commands it is for.
+
+The environment is put together from what is installed here, so that no network is needed: exactly the distributions
+that `pip install 'bitcal-tts[EXTRA]'` would bring, linked into an empty virtual environment.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import venv
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+SRC = Path(__file__).parents[1] / "src" / "bitcal_tts"
+HEAVY = ("torch", "transformers", "tokenizers", "bitsandbytes", "reasoning_gym", "safetensors", "huggingface_hub")
+
+
+def closure(names: list[Requirement]) -> dict[str, Distribution]:
+    """Distributions that requirements bring, their own included."""
+    found: dict[str, Distribution] = {}
+    waiting = list(names)
+    while waiting:
+        requirement = waiting.pop()
+        name = requirement.name.lower().replace("_", "-")
+        if name not in found:
+            found[name] = distribution(requirement.name)
+        for line in found[name].requires or []:
+            more = Requirement(line)
+            wanted = [
+                more.marker is None or more.marker.evaluate({"extra": extra}) for extra in ("", *requirement.extras)
+            ]
+            if any(wanted) and more.name.lower().replace("_", "-") not in found:
+                waiting.append(more)
+    return found
+
+
+def environment(folder: Path, extras: list[str]) -> Path:
+    """A virtual environment with the package and its extras; the path of its interpreter."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    wanted = [
+        requirement
+        for line in distribution("bitcal-tts").requires or []
+        if (requirement := Requirement(line)).marker is None
+        or any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
+    ]
+    for found in closure([r for r in wanted if r.name != "bitcal-tts"]).values():
+        for top in {file.parts[0] for file in found.files or [] if file.parts[0] not in ("..", "__pycache__")}:
+            target = site / top
+            if not target.exists():
+                target.symlink_to(Path(str(found.locate_file(top))))
+    (site / "bitcal_tts").symlink_to(SRC)
+    return folder / "bin" / "python"
+
+
+def run(python: Path, *argv: str) -> str:
+    """Run a command of the program there; what it prints."""
+    done = subprocess.run(
+        [str(python), "-I", "-m", "bitcal_tts.cli", *argv], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("traces-only") / "venv", ["traces"])
+
+
+def test_nothing_heavy_is_there(small: Path) -> None:
+    code = f"import importlib.util as u; print([n for n in {(*HEAVY, 'sklearn', 'matplotlib')!r} if u.find_spec(n)])"
+    assert subprocess.run([str(small), "-I", "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_replay_compare_explain_and_import_with_the_traces_extra_alone(
+    small: Path, probed: Any, tmp_path: Path, released: list[dict[str, Any]], shared: Path
+) -> None:
+    folder = str(probed.folder)
+    assert "complete" in run(small, "replay", folder, "--out", str(tmp_path / "o"))
+    assert (tmp_path / "o" / "outcomes.parquet").exists()
+    assert "dynasor" in run(small, "compare", folder)
+    assert "gold answer" in run(small, "explain", folder, "0")
+    record = str(sorted((shared / "released_results").glob("exp_*.jsonl"))[0])
+    assert "released records" in run(small, "import", record)
+    assert "weight precisions here: none" in run(small, "doctor")
+
+
+def test_fit_and_report_with_their_extras(
+    probed: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    python = environment(tmp_path_factory.mktemp("more") / "venv", ["traces", "fit", "report"])
+    folder, profile, out = str(probed.folder), str(tmp_path / "p.json"), str(tmp_path / "o")
+    told = run(python, "fit", folder, "--risk", "0.3", "--confidence", "0.8", "--out", profile)
+    assert "profile: " in told and "next: bitcal replay" in told
+    assert "settled" in run(python, "replay", folder, "--profile", profile, "--out", out)
+    assert "report.html" in run(python, "report", out)
+    code = "import sys, bitcal_tts.commands.report, bitcal_tts.commands.fit; print('torch' in sys.modules)"
+    assert subprocess.run([str(python), "-I", "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_what_is_missing_is_named(small: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [str(small), "-I", "-m", "bitcal_tts.cli", "record", "--model", "tiny-1m", "--out", str(tmp_path / "t")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "this needs the package" in done.stderr and "bitcal doctor" in done.stderr
