@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,3 +59,52 @@ def test_importing_the_package_loads_no_engine() -> None:
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_rule_in_the_documentation_works(probed: Any) -> None:
+    """It is written there as a few lines: they are run, and the rule replayed and swept."""
+    from bitcal_tts import build_method
+    from bitcal_tts.halting.rules import RULES
+    from bitcal_tts.tasks import load_task
+    from bitcal_tts.traces.looks import gate_looks
+    from bitcal_tts.traces.replay import outcomes
+
+    text = (SRC.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(from .*?)```", text, re.DOTALL)
+    assert code is not None
+    try:
+        exec(code[1], {})
+        opening, close = probed.description["thinking"]
+        method = build_method("long_enough", bits=32, budget=320, threshold=4.0, opening=opening, close=close)
+        traces = probed.read()[:8]
+        done = outcomes(traces, method, load_task())
+        assert any(o.reason == "exit" for o in done)
+        assert gate_looks(traces, method, load_task()).cut(4.0).cost.tolist() == [o.cost for o in done]
+    finally:
+        RULES.pop("long_enough", None)
+
+
+def test_the_code_in_the_readme_runs(thinking_engine: Any, probed: Any, tmp_path: Path) -> None:
+    """All of it, in its order, on the smallest model: its own generate call, a profile, a session."""
+    import torch
+
+    from bitcal_tts.cli import main
+    from bitcal_tts.tasks import load_task
+
+    folder = str(probed.folder)
+    assert main(["fit", folder, "--risk", "0.3", "--confidence", "0.8", "--out", "profile.json", "--json"]) == 0
+    readme = (SRC.parents[1] / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert len(blocks) == 3
+    prompt = load_task().prompt(load_task().items(1, 3)[0])
+    ids = torch.tensor([thinking_engine.checkpoint.encode(prompt)])
+    told: dict[str, Any] = {
+        "model": thinking_engine.checkpoint.model,
+        "tokenizer": thinking_engine.tokenizer,
+        "inputs": {"input_ids": ids, "attention_mask": torch.ones_like(ids)},
+    }
+    # The profile at hand is for 32 bits and a budget of 320.
+    for block in blocks:
+        exec(block.replace("bits=4, budget=512", "bits=32, budget=320").replace("=512", "=320"), told)
+    assert told["bitcal"].results[0].tokens > 0
+    assert (told["session"].outcome.answer, told["session"].outcome.tokens) == ("7", 4)

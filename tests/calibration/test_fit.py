@@ -522,3 +522,60 @@ def test_a_rule_without_a_threshold_says_so(probed: Any, capsys: pytest.CaptureF
     assert main(["replay", folder, "--methods", "fixed,oracle", "--out", "o", "--json"]) == 0
     fixed, oracle = json.loads(capsys.readouterr().out)["rows"]
     assert oracle["avg_tokens"] < fixed["avg_tokens"] and oracle["accuracy"] >= fixed["accuracy"]
+
+
+def fitted_items(recording: Recording, profile: Profile) -> list[bool]:
+    """Of every item, whether the scorer was fitted on it."""
+    from bitcal_tts.calibration.recording import mark_of
+
+    return [mark_of(trace) in set(profile.fitted["questions"]) for trace in recording.traces]
+
+
+def test_thresholds_are_looked_for_where_the_scorer_was_fitted(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never among the items that certify them: that would void the guarantee."""
+    from bitcal_tts.calibration.risk import grid
+
+    seen: list[np.ndarray[Any, Any]] = []
+
+    def spy(scores: Any) -> list[float]:
+        seen.append(np.sort(np.asarray(scores)))
+        return grid(scores)
+
+    monkeypatch.setattr("bitcal_tts.calibration.fit.grid", spy)
+    profile = fit([recording], risk=0.3, confidence=0.8)
+    looks = recording.table(320, "statements")
+    fitting = looks.of([i for i, used in enumerate(fitted_items(recording, profile)) if used])
+    assert seen[0].tolist() == np.sort(profile.scores(fitting.vectors)).tolist()
+
+
+def test_the_reference_is_the_first_look_of_every_certifying_item(recording: Recording, profile: Profile) -> None:
+    from bitcal_tts.halting.drift import NO_LOOK
+    from bitcal_tts.traces.replay import replay
+
+    expected = []
+    for trace, used in zip(recording.traces, fitted_items(recording, profile), strict=True):
+        if used:
+            continue
+        seen: list[float] = []
+        method = build_method("settled", bits=32, budget=320, profile=profile)
+        replay(
+            trace, method, identity=recording.identity,
+            watch=lambda _, d, s=seen: s.append(d.score) if d.score is not None else None,  # type: ignore[misc]
+        )  # fmt: skip
+        expected.append(seen[0] if seen else NO_LOOK)
+    assert profile.reference[32.0] == pytest.approx(expected)
+    assert len(expected) == profile.evidence["32"]["certified_items"]
+
+
+def test_boundaries_are_looked_at_where_no_statement_has_come(profile: Profile, recording: Recording) -> None:
+    from bitcal_tts import Session, Tokens
+
+    plain = Tokens([f"w{i} " for i in range(200)], [0.1] * 200, [-0.1] * 200, [2.0] * 200, [-9.0] * 200)
+    looked: list[int] = []
+    Session(
+        method_at(profile, math.inf), identity=recording.identity,
+        watch=lambda d: looked.append(d.tokens) if d.score is not None else None,
+    ).feed(plain)  # fmt: skip
+    assert looked == [128, 144, 160, 176, 192]

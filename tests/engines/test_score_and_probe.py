@@ -85,3 +85,32 @@ def test_many_places_are_probed_a_few_at_a_time(thinking_engine: Any, probed: An
 
 def test_an_empty_list_of_places_is_fine(thinking_engine: Any) -> None:
     assert list(thinking_engine.probe([Fork("x", [1, 2], [])])) == [[]]
+
+
+def test_the_entropy_after_the_closing_is_that_of_the_next_token(thinking_engine: Any, probed: Any) -> None:
+    """Where the thinking is closed and nothing is cued: not a token earlier, not a token later."""
+    task, trace = load_task(), probed.read()[0]
+    landing = Landing("\n</think>\n\n", "####")
+    places = [Place(n, landing, FORMATS["gsm8k"]) for n in (9, 40, len(trace))]
+    (written,) = thinking_engine.probe([Fork(task.prompt(trace.item), trace.token_ids.tolist(), places)])
+    closing = thinking_engine.tokenizer(landing.closing, add_special_tokens=False)["input_ids"]
+    for place, one in zip(places, written, strict=True):
+        prefix = [*trace.token_ids[: place.tokens].tolist(), *closing]
+        (after,) = thinking_engine.decode([Request("x", task.prompt(trace.item), to_the_end(1), prefix=prefix)])
+        probe = one.probe()
+        entropy = after.entropies[0] if after.entropies else None  # none where the model would end there
+        assert entropy is None or probe.close_entropy == pytest.approx(entropy, abs=1e-3)
+        assert probe.close_tokens == len(closing)
+    assert len({round(one.probe().close_entropy, 4) for one in written}) > 1
+
+
+def test_the_twenty_likeliest_tokens_are_averaged() -> None:
+    import torch
+
+    from bitcal_tts.engines.sampling import token_signals
+
+    logits = torch.randn(3, 500, generator=torch.Generator().manual_seed(0))
+    logp = torch.log_softmax(logits.double(), -1).sort(descending=True).values
+    found = token_signals(logits, torch.tensor([0, 1, 2]))
+    assert found[:, 3].numpy() == pytest.approx(logp[:, :20].mean(-1).numpy(), abs=1e-5)
+    assert found[:, 2].numpy() == pytest.approx((logp[:, 0] - logp[:, 1]).numpy(), abs=1e-5)

@@ -100,3 +100,44 @@ def test_drift_refuses_nonsense() -> None:
         DriftMonitor([0.5] * 30, level=0)
     with pytest.raises(ValueError, match="finite"):
         DriftMonitor([0.5] * 30).update(float("nan"))
+
+
+def test_a_passage_said_twice_is_no_loop_said_three_times_it_is() -> None:
+    guard = LoopGuard()
+    passage = [f"word{i}" for i in range(120)]
+    for _ in range(2):
+        for token in passage:
+            guard.feed(token)
+            assert not guard.looping
+    for token in passage[:-1]:
+        guard.feed(token)
+        assert not guard.looping
+    guard.feed(passage[-1])
+    assert guard.looping
+
+
+def test_scores_are_ranked_in_the_order_of_asking() -> None:
+    """Whoever reports when: the capital is that of the turns in order."""
+    rng = np.random.default_rng(3)
+    reference, scores = rng.random(50).tolist(), rng.random(30).tolist()
+    plain = DriftMonitor(reference)
+    for score in scores:
+        plain.update(score)
+    turned = DriftMonitor(reference)
+    turns = [turned.turn() for _ in scores]
+    for i in rng.permutation(30).tolist():
+        turns[i].take(scores[i])
+        turns[i].take(0.0)  # only the first report counts
+    assert turned.capital == plain.capital and turned.requests == 30
+
+
+def test_a_request_that_never_reports_holds_nobody_up_for_ever() -> None:
+    monitor = DriftMonitor(np.linspace(0, 1, 50).tolist())
+    slow, dropped, *others = [monitor.turn() for _ in range(5)]
+    for turn in others:
+        turn.take(0.5)
+    assert monitor.requests == 0
+    slow.take(0.4)
+    assert monitor.requests == 1
+    del dropped, turn
+    assert monitor.requests == 4

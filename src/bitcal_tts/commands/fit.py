@@ -103,7 +103,14 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps({"schema": 1, "profile": str(args.out), "evidence": profile.evidence}))
     else:
         _show(profile, args.out)
-        print("next: bitcal replay TRACES --profile " + str(args.out) + ", on problems that it was not fitted on")
+        print(f"next: {_next_step(profile, args.out)}")
+
+
+def _next_step(profile: Profile, path: Path) -> str:
+    """What one would do with a profile."""
+    if any(told["certified"] for told in profile.evidence.values()):
+        return f"bitcal replay TRACES --profile {path}, on problems that it was not fitted on"
+    return "the same bitcal record with a larger --n adds items to the folder; then fit again"
 
 
 def _may_write(out: Path, source: Path | None, known: Profile | None, *, overwrite: bool) -> set[float]:

@@ -346,12 +346,9 @@ class Session:
                 self._texts += self._waiting[at : at + chunk]
                 self.tokens += chunk
             at += chunk
-        if isinstance(directive, Force):
-            self._drop_waiting()
-        elif at and not self.over:
-            del self._waiting[:at]
-            for column in self._waiting_signals.values():
-                del column[:at]
+        del self._waiting[:at]
+        for column in self._waiting_signals.values():
+            del column[:at]
         return directive
 
     def _step(self, first: int, last: int) -> Step:

@@ -1,0 +1,227 @@
+"""Break the code by hand, one line at a time, and see whether a test notices.
+
+    python scripts/mutations.py --out results/mutations.md
+
+Each mutation is applied to a copy of the sources, the tests named beside it are run against the copy, and it counts as
+caught where one fails. The first eleven are those that a review of version 0.1 found unnoticed. Not part of `make
+test`: it takes some minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from bitcal_tts.files import write_text
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "bitcal_tts"
+
+
+class Mutation(NamedTuple):
+    """A line that is made wrong."""
+
+    what: str
+    file: str
+    right: str
+    wrong: str
+    tests: str
+
+
+FEATURES = "tests/halting/test_features.py"
+SESSION = "tests/halting/test_session.py"
+RULES = "tests/halting/test_rules.py"
+DRIFT = "tests/halting/test_loops_and_drift.py"
+FIT = "tests/calibration/test_fit.py"
+BATCH = "tests/engines/test_sessions_in_a_batch.py"
+PROBES = "tests/engines/test_score_and_probe.py"
+GROWTH = "tests/traces/test_growth.py"
+REPLAY = "tests/traces/test_replay.py"
+
+MUTATIONS = (
+    Mutation(
+        "agreement of statements inverted", "halting/features.py",
+        "self._agreeing + 1 if statement.value == self.value else 1",
+        "self._agreeing + 1 if statement.value != self.value else 1", FEATURES,
+    ),
+    Mutation(
+        "a redo never resets what came before it", "halting/features.py",
+        'if name == "redos":\n                    self._since_redo = _Extremes()', 'if name == "redos":\n                    pass',
+        FEATURES,
+    ),
+    Mutation(
+        "the smallest margin made the largest", "halting/features.py",
+        "self.margin_min = min(self.margin_min, margin)", "self.margin_min = max(self.margin_min, margin)", FEATURES,
+    ),
+    Mutation(
+        "s1 counts outside the thinking", "halting/rules/s1.py",
+        "step.stage is not Stage.THINKING", "step.stage is Stage.OVER", RULES,
+    ),
+    Mutation(
+        "a loop is called after one period", "halting/loops.py",
+        "max(self._least, 2 * self._period)", "max(self._least, self._period)", DRIFT,
+    ),
+    Mutation(
+        "the fallback to boundaries ignored", "halting/settled.py",
+        "(self._features.statements or self.tokens < p.fallback_after)", "True", FIT,
+    ),
+    Mutation(
+        "the drift monitor never fed", "halting/settled.py", "self._turn.take(score)", "self._turn", BATCH,
+    ),
+    Mutation(
+        "the drift monitor fed a wrong reference", "calibration/fit.py",
+        "rest.first_scores(scores)[:_REFERENCES]", "scores[:_REFERENCES]", FIT,
+    ),
+    Mutation(
+        "thresholds looked for among the items that certify them", "calibration/fit.py",
+        "grid(profile.scores(seen.vectors) if len(seen) else [])", "grid(scores)", FIT,
+    ),
+    Mutation(
+        "the entropy after the closing one token late", "engines/forks.py",
+        "if fed == row.written.closed:", "if fed == row.written.closed + 1:", PROBES,
+    ),
+    Mutation("the top 20 made the top 3", "halting/signals.py", "TOP = 20", "TOP = 3", PROBES),
+    Mutation(
+        "the budget is one token longer", "halting/session.py",
+        "left = budget - self.tokens", "left = budget - self.tokens + 1", SESSION,
+    ),
+    Mutation(
+        "a chunk that exhausts the budget is decided on", "halting/session.py",
+        "if left <= chunk and waiting - at >= left:", "if left < chunk and waiting - at >= left:", REPLAY,
+    ),
+    Mutation(
+        "the reserve never lands", "halting/session.py",
+        "at_boundary = self.tokens // p.every > (self.tokens - p.chunk_size) // p.every", "at_boundary = False", RULES,
+    ),
+    Mutation(
+        "tokens decoded past the end are kept", "engines/row.py", "            del column[at:]\n", "            pass\n", BATCH,
+    ),
+    Mutation(
+        "a probe for the closing alone is charged in full", "halting/session.py",
+        "probe.close_tokens if self._asking is Question.CLOSING else probe.n_tokens", "probe.n_tokens", RULES,
+    ),
+    Mutation(
+        "what is absent counts as certain", "halting/features.py",
+        "vector[_COLUMNS_OF[signal]] = np.nan", "pass", FEATURES,
+    ),
+    Mutation(
+        "what is unknown counts as the same", "halting/identity.py",
+        "elif theirs is UNKNOWN:\n                told.append(", "elif theirs is UNKNOWN:\n                str(",
+        "tests/halting/test_identity.py",
+    ),
+    Mutation(
+        "another scheme of the same bits is taken", "halting/profile.py",
+        'scheme = self.evidence[f"{bits:g}"].get("scheme", UNKNOWN)', 'scheme = served["scheme"]', FIT,
+    ),
+    Mutation(
+        "certified settings may be changed", "halting/settled.py", "if not force:\n            raise ProfileError(f\"{refusal}",
+        "if False:\n            raise ProfileError(f\"{refusal}", FIT,
+    ),
+    Mutation(
+        "drift is ranked as requests finish", "halting/drift.py",
+        "self._reported[number] = score", "self._reported[self._next] = score", DRIFT,
+    ),
+    Mutation(
+        "sessions are made in the caller's order", "engines/transformers.py",
+        "np.random.default_rng(0).permutation(len(requests)).tolist()", "range(len(requests))", BATCH,
+    ),
+    Mutation(
+        "a threshold that must be exceeded may be met", "traces/looks.py",
+        "scores > threshold if self.strict else scores >= threshold", "scores >= threshold", "tests/traces/test_looks.py",
+    ),
+    Mutation(
+        "without gold, a changed answer is no loss", "traces/looks.py",
+        "changed: Bools = self.halted & ~self.same", "changed: Bools = self.halted & ~self.correct & ~self.same", "tests/traces/test_looks.py",
+    ),
+    Mutation(
+        "questions the scorer was fitted on certify it", "calibration/fit.py",
+        "held = [i for i in others if marks[i] not in used]", "held = list(others)", FIT,
+    ),
+    Mutation(
+        "testing goes on past the first threshold that fails", "calibration/risk.py",
+        "            break\n        passed.append", "            continue\n        passed.append", "tests/calibration/test_risk.py",
+    ),
+    Mutation(
+        "a part of another recording is read", "traces/store.py",
+        'meta.get("identity_sha256") not in self.manifest.accepted_sha256', "False", "tests/traces/test_store.py",
+    ),
+    Mutation(
+        "a grown recording decodes everything again", "traces/store.py",
+        "segment = Segment(there, n - there,", "segment = Segment(0, n,", GROWTH,
+    ),
+    Mutation(
+        "probes belong to the recording before all are made", "traces/record.py",
+        "        probing = _probing(store, task, probes)\n",
+        "        probing = _probing(store, task, probes)\n        store.probed(probing) if probing else None\n", GROWTH,
+    ),
+    Mutation(
+        "a replayed landing costs nothing", "halting/landing.py",
+        "return min(probe.n_tokens, room), probe.text", "return 0, probe.text", SESSION,
+    ),
+    Mutation(
+        "mixed formats land in the first one's", "engines/forks.py",
+        "writing = AnswerWriting(place.format, place.landing.cue, limit)",
+        'writing = AnswerWriting(__import__("bitcal_tts.halting.answers", fromlist=["x"]).FORMATS["gsm8k"], place.landing.cue, limit)',
+        "tests/traces/test_every_method_live.py " + BATCH,
+    ),
+)  # fmt: skip
+
+
+def caught(mutation: Mutation, folder: Path) -> tuple[bool, str, float]:
+    """Whether a test notices, which one, and how long that took."""
+    target = folder / "src" / "bitcal_tts" / mutation.file
+    text = target.read_text(encoding="utf-8")
+    if text.count(mutation.right) != 1:
+        raise SystemExit(
+            f"{mutation.what}: {mutation.file} holds the line {text.count(mutation.right)} times, not once"
+        )
+    target.write_text(text.replace(mutation.right, mutation.wrong), encoding="utf-8")
+    began = time.perf_counter()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *mutation.tests.split()],
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(folder / "src")}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    finally:
+        target.write_text(text, encoding="utf-8")
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    by = failed[0].split(" - ")[0].partition("::")[2].partition("[")[0] if failed else ""
+    return done.returncode == 1, by, time.perf_counter() - began
+
+
+def main() -> None:
+    """Apply them one by one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="a Markdown table of what was caught by which test")
+    parser.add_argument("--only", default="", help="only mutations whose description holds this")
+    args = parser.parse_args()
+    rows, survived = [], 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        shutil.copytree(PACKAGE, folder / "src" / "bitcal_tts", ignore=shutil.ignore_patterns("weights", "__pycache__"))
+        (folder / "src" / "bitcal_tts" / "tiny" / "weights").symlink_to(PACKAGE / "tiny" / "weights")
+        for mutation in MUTATIONS:
+            if args.only in mutation.what:
+                noticed, by, seconds = caught(mutation, folder)
+                survived += not noticed
+                rows.append(f"| {mutation.what} | `{mutation.file}` | {f'`{by}`' if noticed else '**nobody**'} |")
+                print(f"{'caught' if noticed else 'SURVIVED'}: {mutation.what} ({by}, {seconds:.0f} s)", flush=True)
+    head = [
+        "# Mutations", "", f"{len(rows)} lines made wrong one at a time, {len(rows) - survived} noticed by a test "
+        "(`python scripts/mutations.py --out results/mutations.md`). The first eleven went unnoticed in version 0.1.",
+        "", "| what is made wrong | where | noticed by |", "|---|---|---|",
+    ]  # fmt: skip
+    if args.out:
+        write_text(args.out, "\n".join([*head, *rows]) + "\n")
+    sys.exit(1 if survived else 0)
+
+
+if __name__ == "__main__":
+    main()
