@@ -169,7 +169,7 @@ MUTATIONS = (
         "mixed formats land in the first one's", "engines/forks.py",
         "writing = AnswerWriting(place.format, place.landing.cue, limit)",
         'writing = AnswerWriting(__import__("bitcal_tts.halting.answers", fromlist=["x"]).FORMATS["gsm8k"], place.landing.cue, limit)',
-        "tests/traces/test_every_method_live.py " + BATCH,
+        PROBES,
     ),
 )  # fmt: skip
 

@@ -267,3 +267,58 @@ def test_the_whole_pipeline_works_past_gsm8k(
     told = json_of(capsys, "compare", "t", "--methods", "fixed,complete,deer,dynasor,truncate")
     assert {"fixed", "complete"} <= {r["method"] for r in told["rows"]}
     assert "no full run is right" in fails(capsys, "fit", "t", "--out", "p.json")
+
+
+def test_a_file_is_recorded_whole_unless_told_otherwise(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.jsonl").write_text("\n".join(json.dumps({"question": f"{i}+1?", "answer": i + 1}) for i in range(29)))
+    argv = ["record", "--model", "tiny-1m", "--bits", "32", "--task", "jsonl", "--data", "mine.jsonl", "--budget", "8"]
+    assert json_of(capsys, *argv, "--out", "t")["items"] == 29
+    assert "jsonl has 29 items, 30 were asked for" in fails(capsys, *argv, "--n", "30", "--out", "u")
+
+
+def test_how_a_model_is_served_is_recorded(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    served = ["--temperature", "0.6", "--top-p", "0.95", "--top-k", "20", "--min-p", "0.01", "--system", "Be brief."]
+    json_of(capsys, "record", *SMALL, *served, "--budget", "16", "--out", "t")
+    identity = json.loads(Path("t/manifest.json").read_text())["identity"]
+    assert identity["decoding"] == {"temperature": 0.6, "seed": 0, "top_p": 0.95, "top_k": 20, "min_p": 0.01}
+    assert (identity["system"], identity["style"]) == ("Be brief.", "instruct")
+    assert "top_p must be above 0" in fails(
+        capsys, "record", *SMALL, "--temperature", "1", "--top-p", "0", "--out", "u"
+    )
+    assert main(["replay", "t", "--methods", "fixed"]) == 0
+    assert "T=0.6, top-p 0.95, top-k 20, min-p 0.01" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_style_that_the_template_does_not_have_is_refused(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(tiny, "plain")
+    template = next(path for path in Path("plain").iterdir() if path.suffix == ".jinja")
+    template.write_text("{% for m in messages %}{{ m['content'] }}\n{% endfor %}")
+    # Its vocabulary has think markers, and nothing in the template closes them: it thinks, whatever is typed.
+    said = fails(capsys, "record", *SMALL[2:], "--model", "./plain", "--style", "instruct", "--out", "t")
+    assert "--style instruct was asked for, but ./plain is rendered as thinking" in said
+
+
+def test_what_is_known_cannot_be_declared_otherwise(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(store.folder)
+    assert "bits is 32 here, which was read" in fails(capsys, "replay", folder, "--declare", "bits=4")
+    assert "'mood' cannot be declared" in fails(capsys, "replay", folder, "--declare", "mood=good")
+    assert "--declare takes NAME=VALUE" in fails(capsys, "replay", folder, "--declare", "bits")
+
+
+def test_record_and_replay_from_the_top(tiny: str) -> None:
+    import bitcal_tts
+
+    store = bitcal_tts.record("tiny-1m", "t", n=3, budget=24, batch_size=3)
+    assert store.description["bits"] == 16
+    done = bitcal_tts.replay("t", bitcal_tts.build_method("complete", bits=16, budget=24))
+    assert [o.item for o in done] == [t.item.id for t in store.read()]
+    assert bitcal_tts.replay(store, bitcal_tts.build_method("fixed", bits=16, budget=10))[0].tokens == 10
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = bitcal_tts.nothing
+
+
+def test_the_program_alone_says_what_it_can_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main([])
+    assert exit_.value.code == 0
+    assert "record" in capsys.readouterr().out

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bitcal_tts.engines.base import Fork, Place, Request
-from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.halting.answers import FORMATS, MarkedText
 from bitcal_tts.halting.landing import Landing
 from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.tasks import load_task
@@ -114,3 +114,20 @@ def test_the_twenty_likeliest_tokens_are_averaged() -> None:
     found = token_signals(logits, torch.tensor([0, 1, 2]))
     assert found[:, 3].numpy() == pytest.approx(logp[:, :20].mean(-1).numpy(), abs=1e-5)
     assert found[:, 2].numpy() == pytest.approx((logp[:, 0] - logp[:, 1]).numpy(), abs=1e-5)
+
+
+def test_each_place_is_written_at_in_its_own_format(thinking_engine: Any, probed: Any) -> None:
+    """One of them is content with a single token."""
+
+    class OneToken(MarkedText):
+        name = "one_token"
+
+        def given(self, text: str) -> bool:
+            return True
+
+    task, trace = load_task(), probed.read()[0]
+    landing = Landing("\n</think>\n\n", "####")
+    formats = [FORMATS["gsm8k"], OneToken(), FORMATS["gsm8k"]]
+    places = [Place(60, landing, format) for format in formats]
+    (written,) = thinking_engine.probe([Fork(task.prompt(trace.item), trace.token_ids.tolist(), places)])
+    assert len(written[1].ids) == 1 < len(written[0].ids) == len(written[2].ids)

@@ -187,3 +187,23 @@ def test_a_bad_entropy_is_named(entropy: float) -> None:
 def test_a_negative_token_count_is_named() -> None:
     with pytest.raises(ValueError, match="n_tokens .* got -1"):
         step(n=-1)
+
+
+@pytest.mark.parametrize("column", ["token_texts", "entropies", "logprobs", "margins", "top_logprobs"])
+def test_a_step_whose_columns_disagree_with_its_count_is_refused(column: str) -> None:
+    with pytest.raises(ValueError, match=f"the step has 3 tokens, but 2 {column}"):
+        Step(text="a b", n_tokens=3, entropy=0.1, **{column: ["a", "b"]})  # type: ignore[arg-type]
+
+
+def test_every_method_is_a_controller() -> None:
+    from bitcal_tts import METHODS
+    from bitcal_tts.halting.paper import PaperRule
+    from bitcal_tts.halting.rules import RULES
+
+    for name in {**METHODS, **RULES}:
+        if name != "settled":
+            assert isinstance(build_method(name, bits=4, budget=64), Controller)
+    assert isinstance(build_method("bitcal_tts", bits=4, budget=64), PaperRule)
+    gate = build_method("truncate", bits=4, budget=64, threshold=2.0, every=1)
+    decision = gate.observe(Step(text="a", n_tokens=1))
+    assert (decision.confidence, decision.score) == (None, 1.0)  # a count of tokens is no confidence
