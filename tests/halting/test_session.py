@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -240,3 +241,21 @@ def test_forced_tokens_need_a_landing() -> None:
         Session(to_the_end(8)).feed(Tokens(["x"]), forced=True)
     with pytest.raises(ValueError, match="has not ended"):
         _ = Session(to_the_end(8)).outcome
+
+
+def test_a_truncated_distribution_says_what_is_missing() -> None:
+    method = build_method("cusum", bits=4, budget=64, threshold=1e9)
+    session = Session(method, signals=Signals("top", k=2))
+    for likeliest in ([-0.1, -3.0], [-0.7, -1.2]):
+        session.feed(Token.from_top("x ", likeliest[0], likeliest, vocabulary=1000))
+    session.end()
+    assert session.outcome.missing == pytest.approx(1 - math.exp(-0.7) - math.exp(-1.2))
+    with pytest.raises(ValueError, match="top-2 signals must say how much mass is missing"):
+        Session(method, signals=Signals("top", k=2)).feed(Token("x", entropy=0.1, logprob=-0.1, margin=1.0))
+    whole = Session(method)
+    whole.feed(Token("x", entropy=0.1))
+    whole.end()
+    assert whole.outcome.missing == 0.0
+    blind = Session(to_the_end(8), signals=Signals("absent"))
+    blind.end()
+    assert blind.outcome.missing is None

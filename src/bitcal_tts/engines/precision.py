@@ -83,7 +83,8 @@ def configured_bits(config: Mapping[str, Any]) -> tuple[float | None, str]:
     if method.startswith("bitsandbytes") or config.get("load_in_4bit") or config.get("load_in_8bit"):
         if config.get("load_in_8bit"):
             return 8.0, "bitsandbytes int8"
-        return 4.0, f"bitsandbytes {config.get('bnb_4bit_quant_type', 'fp4')}"
+        twice = ", scales quantized" if config.get("bnb_4bit_use_double_quant") else ""
+        return 4.0, f"bitsandbytes {config.get('bnb_4bit_quant_type', 'fp4')}{twice}"
     if method in ("gptq", "awq", "auto-round"):
         return float(config["bits"]), f"{method} int{config['bits']}, groups of {config.get('group_size')}"
     if method == "compressed-tensors":
@@ -126,7 +127,9 @@ def _nominal(model: Any, body_bits: float) -> tuple[float, str]:
         return (float(round(body_bits)) if bits is None else bits), scheme
     layers = {type(module).__name__: module for module in model.modules() if hasattr(module, "in_features")}
     if "Linear4bit" in layers:  # swapped in by hand
-        return 4.0, f"bitsandbytes {layers['Linear4bit'].weight.quant_type}"
+        weight = layers["Linear4bit"].weight
+        twice = ", scales quantized" if weight.quant_state.nested else ""
+        return 4.0, f"bitsandbytes {weight.quant_type}{twice}"
     if "Linear8bitLt" in layers:
         return 8.0, "bitsandbytes int8"
     for module in layers.values():

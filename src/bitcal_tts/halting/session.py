@@ -29,7 +29,7 @@ from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landing import AnswerWriting, Landing, fitting, landing
 from bitcal_tts.halting.policy import Action, Reason
 from bitcal_tts.halting.reading import Reading, Stage
-from bitcal_tts.halting.signals import Signal, Signals
+from bitcal_tts.halting.signals import Signal, Signals, from_top
 
 _SIGNALS = ("entropies", "logprobs", "margins", "top_logprobs")
 
@@ -44,6 +44,7 @@ class Token:
         logprob: Its log-probability.
         margin: Log-probability of the likeliest token less that of the second.
         top_logprob: Mean log-probability of the 20 likeliest tokens.
+        missing: Mass of the distribution that is not known, where only its likeliest tokens are.
         count: How many tokens it is: several where an engine sends them together, 0 where the rest of it is to come.
     """
 
@@ -52,7 +53,16 @@ class Token:
     logprob: float | None = None
     margin: float | None = None
     top_logprob: float | None = None
+    missing: float | None = None
     count: int = 1
+
+    @classmethod
+    def from_top(
+        cls, text: str | bytes, logprob: float, likeliest: Sequence[float], *, vocabulary: int, count: int = 1
+    ) -> Token:
+        """A token of which the log-probabilities of the likeliest choices are known, and its own."""
+        known = from_top(likeliest, vocabulary)
+        return cls(text, known.entropy, logprob, known.margin, known.top_logprob, known.missing, count)
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,8 @@ class Tokens:
     """Tokens in the order they were chosen, as columns of equal length; None where an engine has no such column.
 
     `hidden_similarities` has a cosine for every multiple of `Signals.hidden_every` tokens that these complete, None for
-    the first, which has none before it.
+    the first, which has none before it. `missing` is the mass of each distribution that is not known, where only its
+    likeliest tokens are.
     """
 
     texts: Sequence[str]
@@ -69,6 +80,7 @@ class Tokens:
     margins: Sequence[float] | None = None
     top_logprobs: Sequence[float] | None = None
     hidden_similarities: Sequence[float | None] = ()
+    missing: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,7 @@ class SessionOutcome:
         finish: `eos`, `budget` or `halted`.
         decision: What halted it, or None.
         answer: What it answers, or None.
+        missing: The largest mass of a distribution that was not known; None where nothing is known of them.
     """
 
     text: str
@@ -131,6 +144,7 @@ class SessionOutcome:
     finish: str
     decision: Decision | None
     answer: str | None
+    missing: float | None = None
 
     @property
     def reason(self) -> str:
@@ -192,6 +206,7 @@ class Session:
         self._end: End | None = None
         self._bytes: codecs.IncrementalDecoder | None = None
         self._held = ""
+        self._missing = None if self.signals.distribution == "absent" else 0.0
 
     def _check_signals(self) -> None:
         needs, name = self.method.needs, self._p.name
@@ -273,8 +288,7 @@ class Session:
         if self._end is None:
             raise ValueError("the request has not ended")
         text = "".join(self._texts)
-        written = self._writing is not None and self._landing is not None
-        answer = self._writing.answer if written and self._writing else self._p.format.value(text)
+        answer = self._p.format.value(text) if self._writing is None else self._writing.answer
         return SessionOutcome(
             text=text,
             tokens=self.tokens + self.landing_tokens,
@@ -284,6 +298,7 @@ class Session:
             finish=self._end.finish,
             decision=self._decision,
             answer=answer,
+            missing=self._missing,
         )
 
     def _columns(self, token: Token) -> Tokens:
@@ -298,7 +313,8 @@ class Session:
         before: list[Any] = [None] * (token.count - 1)
         values = (token.entropy, token.logprob, token.margin, token.top_logprob)
         entropies, logprobs, margins, tops = (None if value is None else [*before, value] for value in values)
-        return Tokens([""] * (token.count - 1) + [text], entropies, logprobs, margins, tops)
+        missing = None if token.missing is None else [token.missing] * token.count
+        return Tokens([""] * (token.count - 1) + [text], entropies, logprobs, margins, tops, missing=missing)
 
     def _decoded(self, part: bytes) -> str:
         """Bytes as text; those of an unfinished character wait."""
@@ -321,6 +337,10 @@ class Session:
                 waiting = self._waiting_signals[name] = [None] * before
                 self._gaps = self._gaps or before > 0
             waiting.extend(column)
+        if self.signals.distribution == "top" and n:
+            if tokens.missing is None:
+                raise ValueError(f"{self.signals} signals must say how much mass is missing: Token.from_top does")
+            self._missing = max(self._missing or 0.0, *tokens.missing)
         self._waiting.extend(tokens.texts)
         if self.signals.hidden_every == self._p.chunk_size:
             self._similarities.extend(tokens.hidden_similarities)
