@@ -85,7 +85,8 @@ def made(name: str, tiny: str, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "bits", "scheme", "body"),
     [
-        ("nf4", 4, "bitsandbytes nf4", 4.5), ("fp4", 4, "bitsandbytes fp4, scales quantized", 4.1), ("int8", 8, "bitsandbytes int8", 8.2),
+        ("nf4", 4, "bitsandbytes nf4", 4.5), ("fp4", 4, "bitsandbytes fp4, scales quantized", 4.1),
+        ("int8", 8, "bitsandbytes int8", 8.2),
         ("torchao int8", 8, "torchao int8", 8.2), ("torchao int3", 3, "torchao int3", 3.3),
         ("compressed int4", 4, "compressed-tensors int4", 4.5), ("compressed fp8", 8, "compressed-tensors float8", 8.1),
     ],
