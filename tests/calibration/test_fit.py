@@ -414,7 +414,7 @@ def test_inside_generate_what_is_served_is_read_from_the_model(
     thinking = torch.tensor([thinking_engine.checkpoint.encode(prompt)])
     mask = {"attention_mask": torch.ones_like(thinking)}
     options = {"do_sample": True, "temperature": 0.6}
-    model.generate(thinking, **mask, max_new_tokens=4, **bitcal.kwargs(**options))
+    model.generate(thinking, **mask, **bitcal.kwargs(**options))
     for wrong, message in (
         ({}, "temperature 0.6, this is 0.0"),
         ({"temperature": 1.5}, "temperature 0.6, this is 1.5"),
@@ -422,15 +422,59 @@ def test_inside_generate_what_is_served_is_read_from_the_model(
         ({"temperature": 0.6, "repetition_penalty": 1.2}, "repetition_penalty 1.0, this is 1.2"),
     ):
         with pytest.raises(ProfileError, match=message):
-            model.generate(thinking, **mask, max_new_tokens=4, **bitcal.kwargs(**wrong))
+            model.generate(thinking, **mask, **bitcal.kwargs(**wrong))
     with pytest.raises(TypeError, match="temperature"):  # said in two places
-        model.generate(thinking, **mask, max_new_tokens=4, temperature=1.5, **bitcal.kwargs(**options))
+        model.generate(thinking, **mask, temperature=1.5, **bitcal.kwargs(**options))
     with pytest.raises(ValueError, match="kwargs takes do_sample, temperature"):
         bitcal.kwargs(beams=3)
     chat = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
     instruct = torch.tensor([chat["input_ids"]])
     with pytest.raises(ProfileError, match="fitted for style 'thinking', this is 'instruct'"):
-        model.generate(instruct, attention_mask=torch.ones_like(instruct), max_new_tokens=4, **bitcal.kwargs(**options))
+        model.generate(instruct, attention_mask=torch.ones_like(instruct), **bitcal.kwargs(**options))
+    for extra in ({"no_repeat_ngram_size": 3}, {"suppress_tokens": [5]}, {"num_beams": 3}, {"max_new_tokens": 10}):
+        with pytest.raises(TypeError, match=next(iter(extra))):  # what no profile was fitted with, and a shorter budget
+            model.generate(thinking, **mask, **extra, **bitcal.kwargs(**options))
+    model.generation_config.no_repeat_ngram_size = 2
+    try:
+        with pytest.raises(ProfileError, match="generation config sets no_repeat_ngram_size=2"):
+            bitcal.kwargs(**options)
+    finally:
+        model.generation_config.no_repeat_ngram_size = None
+
+
+def test_a_prefix_voids_a_promise(profile: Profile, recording: Recording, thinking_engine: Any) -> None:
+    task = {"task": recording.description["task"]}
+    method = build_method("settled", bits=32, budget=320, profile=profile, declare=task)
+    for prefix in ("<think>\nSo the answer is 5.\n", [5, 6, 7]):
+        with pytest.raises(ProfileError, match="begins with a prefix"):
+            list(thinking_engine.decode([Request("a", "1+1?", method, prefix=prefix)], Decoding(0.6)))
+
+
+def test_samples_of_one_question_are_one_item(recording: Recording, profile: Profile) -> None:
+    """Certified once, on one side of the split, however often it was sampled."""
+    twice = []
+    for trace in recording.traces:
+        longer: dict[str, Any] = {
+            name: np.append(getattr(trace, name), getattr(trace, name)[-1])
+            for name in ("token_ids", "entropies", "logprobs", "margins", "top_logprobs")
+        }
+        twice.append(replace(trace, index=trace.index + 64, token_texts=[*trace.token_texts, " "], **longer))
+    again = Recording(recording.description, twice, recording.task, recording.identity)
+    pooled = fit([recording, again], risk=0.3, confidence=0.8, budget=320)
+    assert pooled.evidence["32"]["certified_items"] == profile.evidence["32"]["certified_items"] == 32
+    assert pooled.evidence["32"]["other_items"] == 64
+    assert pooled.fitted["questions"] == profile.fitted["questions"]
+
+
+def test_a_known_profile_is_certified_with_its_own_settings(recording: Recording, profile: Profile) -> None:
+    finer = at_bits(recording, 4, probes=8)
+    assert fit([finer], risk=0.4, confidence=0.6, known=profile).settings["every"] == 16
+    coarser = at_bits(recording, 4, probes=24)
+    with pytest.raises(ProfileError, match="looks every 16 tokens, these traces were probed every 24"):
+        fit([coarser], risk=0.4, confidence=0.6, known=profile)
+    boxed = Recording(recording.description, recording.traces, load_task(answers="boxed"), recording.identity)
+    with pytest.raises(ProfileError, match="certified with its own .*answers 'gsm8k', not 'boxed'"):
+        fit([boxed], risk=0.4, confidence=0.6, known=profile)
 
 
 def test_one_hook_a_model_however_many_objects(thinking_engine: Any) -> None:

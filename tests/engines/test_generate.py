@@ -125,3 +125,14 @@ def test_a_row_halted_inside_its_thinking_lands(thinking_engine: Any, chunk: int
         done = expected[str(i)]
         assert result.landing_tokens == done.landing_tokens > 0
         assert (result.text, result.tokens) == (done.text, len(done.token_ids))
+
+
+@pytest.mark.parametrize("chunk", [1, 16])
+def test_a_shorter_max_new_tokens_ends_the_rows_too(engine: Any, store: Any, chunk: int) -> None:
+    task, traces = load_task(), [t for t in store.read() if len(t) > 60][:3]
+    method = build_method("complete", bits=32, budget=192, chunk_size=chunk)
+    bitcal = BitCal(method, engine.checkpoint.tokenizer)
+    inputs = padded(engine, [task.prompt(t.item) for t in traces])
+    engine.checkpoint.model.generate(**inputs, max_new_tokens=40, do_sample=False, **bitcal.kwargs())
+    for trace, result in zip(traces, bitcal.results, strict=True):
+        assert (result.tokens, result.ended, result.text) == (40, True, trace.text_at(40))

@@ -185,3 +185,11 @@ def test_packed_words_and_scales_are_counted_as_weights() -> None:
     assert found.bits == 4
     assert found.body_bits == pytest.approx(4 + (16 + 4) / 128)
     assert found.parameters == 256 * 64 + 640
+
+
+def test_a_model_that_was_changed_after_loading_is_read_again(tiny: str) -> None:
+    checkpoint = load_checkpoint(tiny, bits=32)
+    assert (checkpoint.bits, checkpoint.precision.compute_dtype) == (32, "float32")
+    checkpoint.model.bfloat16()
+    assert (checkpoint.bits, checkpoint.precision.compute_dtype) == (16, "bfloat16")
+    assert load_checkpoint(tiny, bits=16, compute_dtype="float32").bits == 16  # bfloat16 values in float32

@@ -208,6 +208,70 @@ def test_several_folders_of_one_precision_are_pooled(
     assert "64 traces come twice" in capsys.readouterr().err
 
 
+def test_a_refused_recording_is_as_it_was(thinking_engine: Any, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"budget": 48, "batch_size": 3, "decoding": SAMPLED}
+    record(thinking_engine, load_task(), tmp_path / "t", n=3, probes=16, **options)
+    before = (tmp_path / "t" / "manifest.json").read_bytes()
+    with pytest.raises(TraceError, match="not every 12"):
+        record(thinking_engine, load_task(), tmp_path / "t", n=6, probes=12, **options)
+    assert (tmp_path / "t" / "manifest.json").read_bytes() == before
+    assert TraceStore.open(tmp_path / "t").complete
+
+
+def test_probes_of_another_recording_are_refused(thinking_engine: Any, tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 2)):
+        options: dict[str, Any] = {"n": 3, "budget": 48, "batch_size": 3, "probes": 16}
+        record(thinking_engine, load_task(), tmp_path / name, decoding=Decoding(0.6, seed=seed), **options)
+    shutil.copy(tmp_path / "b" / "probes-00000.parquet", tmp_path / "a")
+    with pytest.raises(TraceError, match=r"probes-00000\.parquet is not part of this recording"):
+        TraceStore.open(tmp_path / "a").read()
+
+
+def test_an_unfinished_recording_is_not_replayed(engine: Any, tmp_path: Path) -> None:
+    record(engine, load_task(), tmp_path / "t", n=6, budget=16, batch_size=3)
+    (tmp_path / "t" / "part-00001.parquet").unlink()
+    with pytest.raises(TraceError, match="is not complete"):
+        replay(tmp_path / "t", build_method("fixed", bits=32, budget=16))
+
+
+def test_an_older_recording_is_not_left_half_probed(
+    thinking_engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"n": 6, "budget": 48, "batch_size": 3, "decoding": Decoding(0.6)}
+    record(thinking_engine, load_task(), tmp_path / "t", **options)
+    as_schema_2(tmp_path / "t")
+    plain = TraceStore.write_probes
+
+    def dies(self: TraceStore, block: int, *rest: Any) -> None:
+        if block == 1:
+            raise KeyboardInterrupt
+        plain(self, block, *rest)
+
+    monkeypatch.setattr(TraceStore, "write_probes", dies)
+    with pytest.raises(KeyboardInterrupt):
+        record(thinking_engine, load_task(), tmp_path / "t", probes=16, **options)
+    monkeypatch.undo()
+    finer = record(thinking_engine, load_task(), tmp_path / "t", probes=4, **options)
+    assert all(4 in trace.probes for trace in finer.read() if trace.probes is not None and len(trace) > 4)
+
+
+@pytest.mark.parametrize("budget", [22, 24, 26, 28, 40])
+def test_live_equals_replay_where_a_landing_has_little_room(thinking_engine: Any, probed: Any, budget: int) -> None:
+    """Half a number is no answer, live or replayed."""
+    from bitcal_tts.engines.base import Request
+    from bitcal_tts.traces.replay import outcomes
+
+    task, traces = load_task(), probed.read()[:16]
+    opening, close = probed.description["thinking"]
+    method = build_method("cusum", bits=32, budget=budget, opening=opening, close=close)
+    requests = [Request(str(t.index), task.prompt(t.item), method, seed=t.index) for t in traces]
+    live = {int(c.id): c for c in thinking_engine.decode(requests, Decoding(0.6), batch_size=16)}
+    for trace, expected in zip(traces, outcomes(traces, method, task), strict=True):
+        done = live[trace.index]
+        assert (done.answer, len(done.token_ids)) == (expected.answer, expected.tokens)
+        assert len(done.token_ids) <= budget
+
+
 def test_results_are_never_overwritten_silently(
     store: Any, probed: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -220,6 +284,10 @@ def test_results_are_never_overwritten_silently(
     json_of(capsys, "replay", folder, "--methods", "fixed", "--out", "o")
     assert main(["replay", folder, "--methods", "complete", "--out", "o"]) == 2
     assert "o holds other results: choose another --out, or say --overwrite" in capsys.readouterr().err
+    other_recording = ["record", "--model", "tiny-1m", "--bits", "32", "--n", "40", "--budget", "192", "--seed", "7"]
+    json_of(capsys, *other_recording, "--out", "another")
+    assert main(["replay", "another", "--methods", "fixed", "--out", "o"]) == 2
+    assert "o holds other results" in capsys.readouterr().err
     json_of(capsys, "replay", folder, "--methods", "complete", "--out", "o", "--overwrite")
     assert json.loads(Path("o/summary.json").read_text())["rows"][0]["method"] == "complete"
     fitting = ["fit", str(probed.folder), "--risk", "0.3", "--confidence", "0.8", "--out", "p.json"]

@@ -85,3 +85,17 @@ def test_what_is_lost_is_changed_but_not_the_other_way_round(probed: Any) -> Non
 
 def test_a_gate_is_a_gate() -> None:
     assert all(isinstance(build_method(name, bits=4, budget=64), Gate) for name in GATES)
+
+
+def test_without_gold_any_other_answer_is_a_loss() -> None:
+    """By hand: kept, changed from right to wrong, from wrong to right, from wrong to wrong, not halted."""
+    from bitcal_tts.traces.looks import Cut
+
+    ints = np.zeros(5, dtype=np.int64)
+    cut = Cut(
+        tokens=ints, probe_tokens=ints, correct=np.array([True, False, True, False, False]),
+        same=np.array([True, False, False, False, False]), halted=np.array([True, True, True, True, False]),
+        reasons=np.full(5, ""), full_tokens=ints, full_correct=np.array([True, True, False, False, True]),
+    )  # fmt: skip
+    assert cut.lost.tolist() == [False, True, False, False, False]
+    assert cut.changed.tolist() == [False, True, True, True, False]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -71,11 +71,20 @@ def fit(
     if known is not None:
         _check_known(known, identity)
         looks, label = str(known.settings["looks"]), str(known.fitted["label"])
-    settings = recordings[0].certified(looks, budget)
+    every = None if known is None else int(known.settings["every"])
+    settings = recordings[0].certified(looks, budget, every)
+    if known is not None and settings != dict(known.settings):
+        changed = [
+            f"{k} {known.settings.get(k)!r}, not {settings[k]!r}"
+            for k in settings
+            if settings[k] != known.settings.get(k)
+        ]
+        raise ProfileError(f"the profile was certified with its own {', '.join(changed)}")
     groups = _by_bits(recordings)
     halves = _split_all(groups, share, seed, known)
     tables = [
-        LookTable.joined([recording.table(budget, looks, tick) for recording in group]) for group in groups.values()
+        LookTable.joined([recording.table(budget, looks, tick, every) for recording in group])
+        for group in groups.values()
     ]
     if label == "gold" and not any(table.full_right.any() for table in tables):
         raise ValueError("no full run is right, so that nothing could be lost: check the answers, or use label 'final'")
@@ -148,17 +157,17 @@ def _check_known(known: Profile, identity: Identity) -> None:
 
 
 def _by_bits(recordings: Sequence[Recording]) -> dict[float, list[Recording]]:
-    """Recordings by precision; no trace may come twice."""
+    """Recordings by precision; none may come twice."""
     groups: dict[float, list[Recording]] = {}
     for recording in recordings:
         groups.setdefault(recording.bits, []).append(recording)
     for bits, group in groups.items():
-        seen = Counter((trace.item.question, trace.text) for recording in group for trace in recording.traces)
-        twice = sum(count > 1 for count in seen.values())
-        if len(group) > 1 and twice:
-            raise ProfileError(
-                f"at {bits:g} bits {twice} traces come twice: the same recording was given more than once"
-            )
+        texts = [{(trace.item.question, trace.text) for trace in recording.traces} for recording in group]
+        for one, other in itertools.combinations(texts, 2):
+            if one <= other or other <= one:
+                raise ProfileError(
+                    f"at {bits:g} bits {min(len(one), len(other))} traces come twice: give each folder once"
+                )
     return groups
 
 
@@ -238,19 +247,23 @@ def _split_all(
 ) -> list[tuple[list[int], list[int]]]:
     """Items that fit and items that certify, by a seeded draw.
 
-    No question certifies that a scorer was fitted on, at this or another precision. Where the scorer is known, a tenth
-    of the items only says where thresholds may lie, which must not come from the items they are tested on either.
+    Questions are drawn, not items: all samples of a question go the same way. No question certifies that a scorer was
+    fitted on, at this or another precision, and each certifies once, since samples of one question are not independent.
+    Where the scorer is known, a tenth of the questions only says where thresholds may lie, which must not come from the
+    items they are tested on either.
     """
     used: set[str] = set(known.fitted.get("questions", ())) if known else set()
     names = {bits: _marks(group) for bits, group in groups.items()}
     chosen, rest = [], []
     for bits, marks in names.items():
-        if len(marks) < MIN_ITEMS:
-            raise ValueError(f"{len(marks)} items at {bits:g} bits are too few: at least {MIN_ITEMS} are needed")
-        order = [int(i) for i in np.random.default_rng(seed).permutation(len(marks))]
-        cut = round((0.1 if known else share) * len(marks))
-        chosen.append(sorted(order[:cut]))
-        rest.append(sorted(order[cut:]))
+        questions = list(dict.fromkeys(marks))
+        if len(questions) < MIN_ITEMS:
+            raise ValueError(f"{len(questions)} items at {bits:g} bits are too few: at least {MIN_ITEMS} are needed")
+        order = np.random.default_rng(seed).permutation(len(questions)).tolist()
+        drawn = {questions[i] for i in order[: round((0.1 if known else share) * len(questions))]}
+        chosen.append([i for i, mark in enumerate(marks) if mark in drawn])
+        first = {mark: i for i, mark in reversed(list(enumerate(marks)))}
+        rest.append([i for i, mark in enumerate(marks) if mark not in drawn and first[mark] == i])
     if not known:
         used = {marks[i] for marks, part in zip(names.values(), chosen, strict=True) for i in part}
     halves = []

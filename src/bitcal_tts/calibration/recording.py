@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitcal_tts.halting.identity import Identity
-from bitcal_tts.halting.profile import Profile
+from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.halting.settled import CERTIFIED, Settled, SettledParameters
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.tasks.base import Task
@@ -43,15 +43,24 @@ class Recording:
     traces: Sequence[Trace]
     task: Task
     identity: Identity
-    _walked: dict[tuple[int, str], LookTable] = field(default_factory=dict, init=False, repr=False)
+    _walked: dict[tuple[int, str, int | None], LookTable] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def bits(self) -> float:
         """Served weight precision."""
         return float(self.description["bits"])
 
-    def settings(self, looks: str, budget: int) -> SettledParameters:
-        """How `settled` walks along these traces: it may stop where they were probed, and never does."""
+    def settings(self, looks: str, budget: int, every: int | None = None) -> SettledParameters:
+        """How `settled` walks along these traces: it may stop where they were probed, and never does.
+
+        Args:
+            looks: Where it looks.
+            budget: Hard cap on new tokens.
+            every: Tokens between boundaries; by default as many as the traces were probed at, else a multiple of that.
+        """
+        probed = boundaries_of(self.description)
+        if every is not None and every % probed:
+            raise ProfileError(f"the profile looks every {every} tokens, these traces were probed every {probed}")
         opening, close = self.description.get("thinking") or (None, None)
         return SettledParameters(
             name="settled",
@@ -60,22 +69,24 @@ class Recording:
             answers=self.task.format.name,
             opening=opening,
             close=close,
-            every=boundaries_of(self.description),
+            every=probed if every is None else every,
             looks=looks,
             threshold=math.inf,
             profile=_BLANK,
         )
 
-    def certified(self, looks: str, budget: int) -> dict[str, Any]:
+    def certified(self, looks: str, budget: int, every: int | None = None) -> dict[str, Any]:
         """The settings that a certificate from these traces rests on."""
-        settings = self.settings(looks, budget)
+        settings = self.settings(looks, budget, every)
         return {name: getattr(settings, name) for name in CERTIFIED}
 
-    def table(self, budget: int, looks: str, tick: Callable[[], None] | None = None) -> LookTable:
+    def table(
+        self, budget: int, looks: str, tick: Callable[[], None] | None = None, every: int | None = None
+    ) -> LookTable:
         """The looks of all traces."""
-        key = (budget, looks)
+        key = (budget, looks, every)
         if key not in self._walked:
-            method = _Walker(self.settings(looks, budget))
+            method = _Walker(self.settings(looks, budget, every))
             self._walked[key] = walk(self.traces, method, self.task, vector_of=lambda gate: gate.vector, tick=tick)
         return self._walked[key]
 

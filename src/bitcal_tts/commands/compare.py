@@ -80,7 +80,7 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
     """Rows, paired tests and curves of all methods on a recording."""
     opened = open_recording(args.traces, answers=args.answers, declare=options.declared(args))
     description, task, traces = opened.description, opened.task, opened.traces
-    budget = args.budget or description["budget"]
+    budget = description["budget"] if args.budget is None else args.budget
     if args.methods is None:
         settled = ["settled"] if args.profile else []
         probing = [name for name in RULES if name not in _LEFT_OUT] if description["probes"] else []

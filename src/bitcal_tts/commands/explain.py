@@ -39,6 +39,8 @@ def run(args: argparse.Namespace) -> None:
     """Explain, for people or as JSON."""
     opened = open_recording(args.traces, answers=args.answers, declare=options.declared(args), complete=False)
     trace = find(opened.traces, args.item, args.traces)
+    if args.budgets and len(args.budgets) > 1:
+        raise ValueError("one item is explained at one budget: give --budgets one number")
     budget = (args.budgets or [opened.description["budget"]])[0]
     methods = build.methods_of(args, opened, [budget])
     found = explain(trace, methods, opened.task, opened.identity)

@@ -76,7 +76,14 @@ def replay_recording(
     methods = build.methods_of(args, opened, budgets)
     parameters = [describe_parameters(method) for method in methods]
     # As the file will have it.
-    key = json.loads(json.dumps({"parameters": parameters, "n": len(opened.traces), "answers": description["answers"]}))
+    follows_from = {
+        "parameters": parameters,
+        "recording": store.manifest.sha256,
+        "n": len(opened.traces),
+        "answers": description["answers"],
+        "declared": sorted(opened.identity.declared),
+    }
+    key = json.loads(json.dumps(follows_from))
     if out is None:
         out = place_of_results(home or store.folder, key, inside=home is not None)
     else:

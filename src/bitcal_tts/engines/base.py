@@ -40,6 +40,8 @@ class Decoding:
     def __post_init__(self) -> None:
         if not 0.0 <= self.temperature < float("inf"):
             raise ValueError(f"temperature must be a finite number of at least 0, got {self.temperature!r}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise ValueError(f"seed must be a whole number of at least 0, got {self.seed!r}")
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p!r}")
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 0:
@@ -176,9 +178,13 @@ class Score:
 class Engine(Protocol):
     """An adapter around one inference engine."""
 
-    bits: float
     max_positions: int | None
     """Of a prompt and what is written after it; None where there is no limit."""
+
+    @property
+    def bits(self) -> float:
+        """Weight precision."""
+        ...
 
     def describe(self) -> dict[str, Any]:
         """What is being run, for the manifest: model hash, bits, dtypes, template; all that determines the tokens."""

@@ -37,13 +37,12 @@ _HASHED = (".safetensors", ".bin", ".json", ".jinja", ".model")
 class Checkpoint:
     """A loaded model with its tokenizer.
 
-    `precision` was read from the model; `system` is the system prompt of every request.
+    `system` is the system prompt of every request.
     """
 
     source: str
     model: Any
     tokenizer: Any
-    precision: Precision
     device: torch.device
     sha256: str
     template_options: dict[str, Any] = field(default_factory=dict)
@@ -54,6 +53,11 @@ class Checkpoint:
     def thinking(self) -> ThinkMarkers | None:
         """How the model marks its thinking: as given, or as tokenizer and chat template tell."""
         return find_markers(self.tokenizer, self.render("?")) if self.markers == "found" else self.markers
+
+    @property
+    def precision(self) -> Precision:
+        """What precision the weights have, read from the model."""
+        return precision_of(self.model)
 
     @property
     def bits(self) -> float:
@@ -190,7 +194,6 @@ def load_checkpoint(
         source=name or source,
         model=model,
         tokenizer=tokenizer,
-        precision=precision_of(model),
         device=place,
         sha256=hash_model(source),
         template_options=template_options or {},

@@ -18,11 +18,27 @@ from bitcal_tts.engines.text import TokenTexts, landing_ids
 from bitcal_tts.engines.thinking import find_markers
 from bitcal_tts.halting.controller import Controller, Decision
 from bitcal_tts.halting.identity import DECODING, Identity
+from bitcal_tts.halting.profile import ProfileError
 from bitcal_tts.halting.session import Force, Session, Tokens
-from bitcal_tts.halting.settled import SettledParameters
+from bitcal_tts.halting.settled import SettledParameters, warn_forced
 from bitcal_tts.halting.signals import Signal, Signals
 
 Tensor = torch.Tensor
+_SWITCHED_OFF: dict[str, Any] = {
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "no_repeat_ngram_size": 0,
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "min_length": 0,
+    **dict.fromkeys((
+        "min_new_tokens", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias", "stop_strings",
+        "forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty", "guidance_scale",
+        "watermarking_config", "prompt_lookup_num_tokens", "max_time",
+    )),
+}  # fmt: skip
+"""What would change the tokens that are chosen, besides sampling, and its value where it does not."""
 _PROMPT_END = 256  # tokens of a prompt in which its think markers are looked for
 
 
@@ -169,12 +185,12 @@ class BitCal:
 
     @property
     def results(self) -> list[RowResult]:
-        """What happened to each row of the last call; complete once `generate` has returned."""
+        """What happened to each row of the last call, once `generate` has returned."""
         if self._pending:
             self._decide()
-            for row in self._rows:
-                if not row.session.over:  # `max_new_tokens` came before the method's budget
-                    row.session.end()
+        for row in self._rows:
+            if not row.session.over:  # `max_new_tokens` came before the method's budget
+                row.session.end("budget")
         return [row.result for row in self._rows]
 
     def kwargs(self, **options: Any) -> dict[str, Any]:
@@ -183,16 +199,32 @@ class BitCal:
         Args:
             **options: How tokens are chosen: `do_sample`, `temperature`, `top_p`, `top_k`, `min_p`,
                 `repetition_penalty`. With a profile, whose promise is tied to them, they are passed on from here, those
-                that are not given as the model's generation config has them; to give one to `generate` as well is then
-                an error of Python's.
+                that are not given as the model's generation config has them, with the budget, and with everything else
+                that would change what is chosen switched off: to give one of these to `generate` as well is then an
+                error of Python's.
         """
         self._length = -1
         unknown = sorted(set(options) - {"do_sample", *DECODING})
         if unknown:
             raise ValueError(f"kwargs takes do_sample, {', '.join(DECODING)}; not {', '.join(unknown)}")
         if self._promises:
-            options = self._decoding_options(options)
+            self._refuse_other_settings()
+            budget = self.method.parameters.budget
+            options = {**_SWITCHED_OFF, **self._decoding_options(options), "max_new_tokens": budget}
         return {**options, "logits_processor": [self], "stopping_criteria": [self]}
+
+    def _refuse_other_settings(self) -> None:
+        """What a checkpoint's generation config may hold beyond sampling, a promise does not know of."""
+        found = [
+            f"{name}={value!r}"
+            for name, off in _SWITCHED_OFF.items()
+            if (value := getattr(self._model.generation_config, name, None)) not in (None, off)
+        ]
+        if found:
+            refusal = f"the model's generation config sets {', '.join(found)}, which no profile was fitted with"
+            if not self.method.parameters.force:
+                raise ProfileError(f"{refusal}: unset it, or force it")
+            warn_forced(refusal)
 
     def _decoding_options(self, options: dict[str, Any]) -> dict[str, Any]:
         """All settings that tokens are chosen by, spelled out, and noted as what is served."""

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-_NOTED: WeakKeyDictionary[Any, Precision] = WeakKeyDictionary()
+_NOTED: WeakKeyDictionary[Any, tuple[Precision, torch.dtype]] = WeakKeyDictionary()
 _BY_METHOD = {
     "fp8": 8.0,
     "fbgemm_fp8": 8.0,
@@ -49,14 +49,15 @@ class Precision:
 
 
 def note_precision(model: Any, precision: Precision) -> None:
-    """Keep what can no longer be read from a model."""
-    _NOTED[model] = precision
+    """Keep what can no longer be read from a model, as long as its weights keep their dtype."""
+    _NOTED[model] = (precision, model.dtype)
 
 
 def precision_of(model: Any) -> Precision:
     """The precision of a model as it is."""
-    if model in _NOTED:
-        return _NOTED[model]
+    noted, dtype = _NOTED.get(model, (None, None))
+    if noted is not None and dtype == model.dtype:
+        return noted
     body, everything, count = bits_per_weight(model)
     bits, scheme = _nominal(model, body)
     return Precision(bits, scheme, compute_dtype_of(model), body, everything, count)

@@ -34,10 +34,14 @@ class TransformersEngine:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
-        self.bits = checkpoint.bits
         self.tokenizer = checkpoint.tokenizer
         self.max_positions = checkpoint.max_positions
         self._forward = Forward(checkpoint)
+
+    @property
+    def bits(self) -> float:
+        """Weight precision."""
+        return self.checkpoint.bits
 
     def describe(self) -> dict[str, Any]:
         """What is being run, for the manifest."""

@@ -27,14 +27,17 @@ def landing(text: str, close: str | None, cue: str) -> Landing:
     return Landing(f"{line}{close}\n\n" if close else line, cue)
 
 
-def fitting(probe: Probe, room: int) -> tuple[int, str] | None:
+def fitting(probe: Probe, room: int, format: AnswerFormat) -> tuple[int, str] | None:
     """Tokens and text of a landing that was carried out aside, in the room there is; None where it has none.
 
-    Where the answer does not fit as a whole, nobody knows where it would have been cut, and nothing of it counts.
+    Where the answer does not fit as a whole, nothing of it counts: half a number is no answer.
     """
     if probe.forced_tokens >= room:
         return None
-    return min(probe.n_tokens, room), probe.text if probe.n_tokens <= room else ""
+    whole = probe.n_tokens < room or room >= format.reserve
+    if not whole and probe.n_tokens == room:
+        whole = format.given(format.cue + probe.text)
+    return min(probe.n_tokens, room), probe.text if whole else ""
 
 
 class AnswerWriting:
@@ -45,12 +48,14 @@ class AnswerWriting:
         cue: What announced the answer.
         limit: Most tokens it may write.
         text: What it has written already.
+        must_end: Whether an answer that the limit cuts counts for nothing.
     """
 
-    __slots__ = ("_cue", "_format", "_limit", "over", "text", "tokens")
+    __slots__ = ("_cue", "_cut", "_format", "_limit", "_must_end", "over", "text", "tokens")
 
-    def __init__(self, format: AnswerFormat, cue: str, limit: int, text: str = "") -> None:
-        self._format, self._cue, self._limit = format, cue, limit
+    def __init__(self, format: AnswerFormat, cue: str, limit: int, text: str = "", *, must_end: bool = False) -> None:
+        self._format, self._cue, self._limit, self._must_end = format, cue, limit, must_end
+        self._cut = False
         self.text = text
         self.tokens = 0
         self.over = limit < 1
@@ -59,9 +64,11 @@ class AnswerWriting:
         """Take the next token's text."""
         self.tokens += 1
         self.text += piece
-        self.over = self.tokens >= self._limit or self._format.given(self._cue + self.text)
+        given = self._format.given(self._cue + self.text)
+        self._cut = self.tokens >= self._limit and not given
+        self.over = self._cut or given
 
     @property
     def answer(self) -> str | None:
         """What was answered."""
-        return self._format.value(self._cue + self.text)
+        return None if self._cut and self._must_end else self._format.value(self._cue + self.text)

@@ -256,7 +256,7 @@ class Session:
         """Take a landing that was carried out aside, as a whole."""
         if self._landing is None:
             raise ValueError("nothing is being landed")
-        written = fitting(probe, self._room)
+        written = fitting(probe, self._room, self._p.format)
         if written is not None:
             self.landing_tokens, text = written
             self.decoded += self.landing_tokens
@@ -267,20 +267,20 @@ class Session:
     def if_stopped(self, probe: Callable[[], Probe]) -> tuple[int, str | None]:
         """Tokens and answer if the request were stopped here, given what the model writes after a landing here."""
         if self.would_land:
-            written = fitting(probe(), self._landing_room())
+            written = fitting(probe(), self._landing_room(), self._p.format)
             if written is not None:
                 tokens, text = written
                 return self.tokens + tokens, self._p.format.value(self._p.format.cue + text)
         return self.tokens, self._p.format.value("".join(self._texts))
 
-    def end(self) -> End:
-        """The model has ended by itself: the token that says so is not counted."""
+    def end(self, finish: str = "eos") -> End:
+        """The model has ended by itself, and the token that says so is not counted; or `budget`: it was cut off."""
         if self._end is not None:
             return self._end
         if self._landing is None:
             self.tokens += len(self._waiting)
             self._texts += self._waiting
-        return self._finish("eos" if self._landing is None else "halted")
+        return self._finish(finish if self._landing is None else "halted")
 
     @property
     def outcome(self) -> SessionOutcome:
@@ -310,11 +310,12 @@ class Session:
         if token.count == 0:
             self._held = text
             return Tokens(())
-        before: list[Any] = [None] * (token.count - 1)
+        # The text stands with the first of several tokens: wherever they are cut, it has come.
+        rest: list[Any] = [None] * (token.count - 1)
         values = (token.entropy, token.logprob, token.margin, token.top_logprob)
-        entropies, logprobs, margins, tops = (None if value is None else [*before, value] for value in values)
+        entropies, logprobs, margins, tops = (None if value is None else [value, *rest] for value in values)
         missing = None if token.missing is None else [token.missing] * token.count
-        return Tokens([""] * (token.count - 1) + [text], entropies, logprobs, margins, tops, missing=missing)
+        return Tokens([text, *[""] * (token.count - 1)], entropies, logprobs, margins, tops, missing=missing)
 
     def _decoded(self, part: bytes) -> str:
         """Bytes as text; those of an unfinished character wait."""
@@ -440,7 +441,9 @@ class Session:
             self.landing_tokens += len(texts)
             return GO
         if self._writing is None:
-            self._writing = AnswerWriting(self._p.format, self._landing.cue, self._room - self.landing_tokens)
+            p, left = self._p, self._room - self.landing_tokens
+            scarce = self._room < p.format.reserve
+            self._writing = AnswerWriting(p.format, self._landing.cue, left, must_end=scarce)
         for text in texts:
             if self._writing.over:
                 break

@@ -115,7 +115,12 @@ class Settled(Gate):
         self.parameters.check(identity)
 
     def begin(self, prefix: str) -> None:
-        """Take a turn among the requests that are watched."""
+        """Take a turn among the requests that are watched; responses were fitted on from their beginning."""
+        if prefix and self.promises:
+            refusal = "the profile's promise does not hold for a response that begins with a prefix"
+            if not self.parameters.force:
+                raise ProfileError(f"{refusal}: decode it from its beginning, or force it")
+            warn_forced(refusal)
         self._turn = None if self.monitor is None else self.monitor.turn()
 
     def finish(self) -> None:

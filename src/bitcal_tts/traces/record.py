@@ -100,13 +100,13 @@ def record(
         there = store.manifest.n + store.description["skipped_long"]
         if there > n:  # what is there stays, though fewer were asked for
             drawn, items = _draw(there, seed, engine, task, budget, skip_long=skip_long)
+        probing = _probing(store, task, probes)  # refuses before anything is written
         store.grow(
             len(items),
             batch_size=batch_size,
             block_size=block_size or batch_size,
             skipped_long=drawn - len(items),
         )
-        probing = _probing(store, task, probes)
         finished = set(store.blocks())
         for block, segment, indices in store.layout(items):
             if block in finished:
