@@ -158,8 +158,8 @@ MUTATIONS = (
     ),
     Mutation(
         "probes belong to the recording before all are made", "traces/record.py",
-        "        probing = _probing(store, task, probes)\n",
-        "        probing = _probing(store, task, probes)\n        store.probed(probing) if probing else None\n", GROWTH,
+        "        finished = set(store.blocks())\n",
+        "        finished = set(store.blocks())\n        store.probed(probing) if probing else None\n", GROWTH,
     ),
     Mutation(
         "a replayed landing costs nothing", "halting/landing.py",
