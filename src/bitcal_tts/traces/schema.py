@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bitcal_tts.engines.base import Completion
 from bitcal_tts.halting.controller import Probe
+from bitcal_tts.halting.session import SessionOutcome
 from bitcal_tts.halting.signals import Signals
 from bitcal_tts.tasks.base import Item
 
@@ -79,6 +80,11 @@ class Trace:
     def offsets(self) -> NDArray[np.int64]:
         """`text[: offsets[t]]` is the text of the first t tokens."""
         return np.concatenate(([0], np.cumsum([len(piece) for piece in self.token_texts], dtype=np.int64)))
+
+    @cached_property
+    def full_runs(self) -> dict[tuple[int, str], SessionOutcome]:
+        """How it ends where nothing disturbs it, by budget and answer format, as far as that was asked."""
+        return {}
 
     def text_at(self, tokens: int) -> str:
         """The text of the first `tokens` tokens."""
