@@ -193,3 +193,16 @@ def test_a_model_that_was_changed_after_loading_is_read_again(tiny: str) -> None
     checkpoint.model.bfloat16()
     assert (checkpoint.bits, checkpoint.precision.compute_dtype) == (16, "bfloat16")
     assert load_checkpoint(tiny, bits=16, compute_dtype="float32").bits == 16  # bfloat16 values in float32
+
+
+def test_the_dtype_of_a_quantized_checkpoint_is_its_own(tiny: str, tmp_path: Path) -> None:
+    """Whatever this machine multiplies natively; another is refused where the scheme does not take it."""
+    packed = made("compressed int4", tiny, tmp_path / "packed")
+    own = load_checkpoint(str(packed)).precision.compute_dtype
+    other = {"float32": "bfloat16", "bfloat16": "float32"}[own]
+    assert load_checkpoint(str(packed), compute_dtype=own).precision.compute_dtype == own
+    with pytest.raises(EngineError, match=f"comes quantized .* for {own}: leave --compute-dtype out"):
+        load_checkpoint(str(packed), compute_dtype=other)
+    four = made("nf4", tiny, tmp_path / "four")
+    for name in ("float32", "bfloat16"):
+        assert load_checkpoint(str(four), compute_dtype=name).precision.compute_dtype == name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -220,16 +220,19 @@ def _as_it_comes(
         raise EngineError(
             f"{source} comes quantized to {own:g} bits ({scheme}): {bits:g} bits cannot be had of it; leave --bits out"
         )
-    dtype = _compute_dtype(compute_dtype, own or 16, place)
-    model, tokenizer = _from_pretrained(source, scheme, {"dtype": dtype, "device_map": {"": str(place)}})
-    if config.get("load_in_4bit") and compute_dtype is not None:
+    # Its scales have a dtype of their own, and so has its arithmetic: neither is this machine's to choose.
+    model, tokenizer = _from_pretrained(source, scheme, {"dtype": "auto", "device_map": {"": str(place)}})
+    if compute_dtype is None:
+        return model, tokenizer
+    asked = _compute_dtype(compute_dtype, own or 16, place)
+    if config.get("load_in_4bit"):  # bitsandbytes multiplies in whatever it is told
         for module in model.modules():
             if hasattr(module, "compute_dtype"):
-                module.compute_dtype = dtype
-    body, everything, count = bits_per_weight(model)
-    nominal = precision_of(model)
-    ran_in = str(dtype).removeprefix("torch.") if compute_dtype is not None else nominal.compute_dtype
-    note_precision(model, Precision(nominal.bits, nominal.scheme, ran_in, body, everything, count))
+                module.compute_dtype = asked
+        note_precision(model, replace(precision_of(model), compute_dtype=compute_dtype))
+    elif asked != model.dtype:
+        comes_in = str(model.dtype).removeprefix("torch.")
+        raise EngineError(f"{source} comes quantized ({scheme}) for {comes_in}: leave --compute-dtype out")
     return model, tokenizer
 
 
