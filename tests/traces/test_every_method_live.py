@@ -136,10 +136,8 @@ def test_inside_generate_the_same_decisions_at_the_same_tokens(
             torch.manual_seed(7)
             bitcal = BitCal(method, tokenizer, model=thinking_engine.checkpoint.model)
             own = {"do_sample": sampled, **({"temperature": 0.8, "top_k": 0} if sampled else {})}
-            settings = bitcal.kwargs(**{k: v for k, v in own.items() if k == "do_sample" or sampled})
-            out = thinking_engine.checkpoint.model.generate(
-                input_ids=ids, attention_mask=mask, max_new_tokens=BUDGET, **settings
-            )
+            settings = {"max_new_tokens": BUDGET, **bitcal.kwargs(**own)}
+            out = thinking_engine.checkpoint.model.generate(input_ids=ids, attention_mask=mask, **settings)
             for prompt, row, result in zip(prompts, out[:, width:].tolist(), bitcal.results, strict=True):
                 chosen = row[: result.tokens - result.landing_tokens]
                 halted += _same_decision(thinking_engine, prompt, chosen, method, result, name)
