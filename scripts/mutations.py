@@ -121,8 +121,8 @@ MUTATIONS = (
         'scheme = self.evidence[f"{bits:g}"].get("scheme", UNKNOWN)', 'scheme = served["scheme"]', FIT,
     ),
     Mutation(
-        "certified settings may be changed", "halting/settled.py", "if not force:\n            raise ProfileError(f\"{refusal}",
-        "if False:\n            raise ProfileError(f\"{refusal}", FIT,
+        "certified settings may be changed", "halting/settled.py",
+        "if name in kwargs and name in certified and kwargs[name] != certified[name]", "if False", FIT,
     ),
     Mutation(
         "drift is ranked as requests finish", "halting/drift.py",

@@ -9,7 +9,6 @@ from bitcal_tts.tasks import Task, load_task
 from bitcal_tts.tasks.registry import restore_task
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.replay import outcomes
-from bitcal_tts.traces.schema import TraceError
 from bitcal_tts.traces.store import TraceStore
 
 if TYPE_CHECKING:
@@ -44,8 +43,7 @@ def record(
 def replay(traces: str | Path | TraceStore, method: Controller) -> list[Outcome]:
     """What a method would have done on every trace of a folder; a promise that does not hold there is refused."""
     store = traces if isinstance(traces, TraceStore) else TraceStore.open(Path(traces))
-    if not store.complete:
-        raise TraceError(f"{store.folder} is not complete: record it to its end first")
+    store.require_complete()
     about = store.description
     task = restore_task(
         about["task"], method.parameters.answers, split=about.get("split") or "test", execute=about["execute"]

@@ -103,6 +103,7 @@ def test_the_bits_are_those_of_the_tensors(
         [Request("a", load_task().prompt(load_task().items(1, 0)[0]), to_the_end(24))]
     )
     assert len(done.token_ids) > 0
+    assert checkpoint.precision == precision  # though some schemes have unpacked their weights by now
     assert load_checkpoint(str(folder), bits=bits).precision.bits == bits
     for wrong in {16, 8, 4} - {bits}:
         with pytest.raises(EngineError, match=rf"comes quantized to {bits:g} bits \({scheme}\): {wrong} bits cannot"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,21 @@ def counting(engine: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(recorder, "_decode_block", count)
     return calls
+
+
+@contextmanager
+def interrupted_probing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ctrl-C at the second block's probes."""
+    plain = TraceStore.write_probes
+
+    def dies(self: TraceStore, block: int, *rest: Any) -> None:
+        if block == 1:
+            raise KeyboardInterrupt
+        plain(self, block, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TraceStore, "write_probes", dies)
+        yield
 
 
 def test_more_items_decode_only_the_others(engine: Any, tmp_path: Path, counting: list[int]) -> None:
@@ -104,19 +121,10 @@ def test_probing_that_was_interrupted_leaves_the_recording_usable(
 ) -> None:
     options: dict[str, Any] = {"n": 6, "budget": 48, "batch_size": 3, "decoding": SAMPLED}
     record(thinking_engine, load_task(), tmp_path / "t", **options)
-    plain = TraceStore.write_probes
-
-    def dies(self: TraceStore, block: int, *rest: Any) -> None:
-        if block == 1:
-            raise KeyboardInterrupt
-        plain(self, block, *rest)
-
-    monkeypatch.setattr(TraceStore, "write_probes", dies)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interrupted_probing(monkeypatch):
         record(thinking_engine, load_task(), tmp_path / "t", probes=16, **options)
     store = TraceStore.open(tmp_path / "t")
     assert store.complete and store.blocks("probes") == [0] and store.read()[0].probes is None
-    monkeypatch.undo()
     finished = record(thinking_engine, load_task(), tmp_path / "t", probes=16, **options)
     assert finished.complete and all(trace.probes is not None for trace in finished.read())
 
@@ -240,17 +248,8 @@ def test_an_older_recording_is_not_left_half_probed(
     options: dict[str, Any] = {"n": 6, "budget": 48, "batch_size": 3, "decoding": Decoding(0.6)}
     record(thinking_engine, load_task(), tmp_path / "t", **options)
     as_schema_2(tmp_path / "t")
-    plain = TraceStore.write_probes
-
-    def dies(self: TraceStore, block: int, *rest: Any) -> None:
-        if block == 1:
-            raise KeyboardInterrupt
-        plain(self, block, *rest)
-
-    monkeypatch.setattr(TraceStore, "write_probes", dies)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interrupted_probing(monkeypatch):
         record(thinking_engine, load_task(), tmp_path / "t", probes=16, **options)
-    monkeypatch.undo()
     finer = record(thinking_engine, load_task(), tmp_path / "t", probes=4, **options)
     assert all(4 in trace.probes for trace in finer.read() if trace.probes is not None and len(trace) > 4)
 

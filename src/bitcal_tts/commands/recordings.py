@@ -13,7 +13,7 @@ from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.tasks import Task
 from bitcal_tts.tasks.registry import restore_task
-from bitcal_tts.traces.schema import Trace, TraceError
+from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.store import TraceStore
 
 _FEW = 0.5  # texts with an answer: below this share something is likely amiss
@@ -72,11 +72,8 @@ def open_store(folder: Path, *, complete: bool = True) -> TraceStore:
     if not (folder / "manifest.json").exists() and (inside / "manifest.json").exists():
         folder = inside
     store = TraceStore.open(folder)
-    if complete and not store.complete:
-        raise TraceError(
-            f"{folder} is not complete: {len(store.blocks())} of {store.manifest.blocks} blocks; "
-            "run the same bitcal record again to finish it"
-        )
+    if complete:
+        store.require_complete()
     return store
 
 

@@ -23,7 +23,7 @@ from bitcal_tts.engines.precision import (
     precision_of,
     quantization_config,
 )
-from bitcal_tts.engines.thinking import ThinkMarkers, find_markers
+from bitcal_tts.engines.thinking import ThinkMarkers, find_markers, style_of
 
 TORCHAO_BITS = (2, 3, 5, 6)
 SUPPORTED_BITS = (2, 3, 4, 5, 6, 8, 16, 32)
@@ -67,7 +67,7 @@ class Checkpoint:
     @property
     def style(self) -> str:
         """`thinking` or `instruct`, by the template as it is rendered."""
-        return "instruct" if self.thinking is None else "thinking"
+        return style_of(self.thinking)
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -222,17 +222,18 @@ def _as_it_comes(
         )
     # Its scales have a dtype of their own, and so has its arithmetic: neither is this machine's to choose.
     model, tokenizer = _from_pretrained(source, scheme, {"dtype": "auto", "device_map": {"": str(place)}})
-    if compute_dtype is None:
-        return model, tokenizer
-    asked = _compute_dtype(compute_dtype, own or 16, place)
-    if config.get("load_in_4bit"):  # bitsandbytes multiplies in whatever it is told
-        for module in model.modules():
-            if hasattr(module, "compute_dtype"):
-                module.compute_dtype = asked
-        note_precision(model, replace(precision_of(model), compute_dtype=compute_dtype))
-    elif asked != model.dtype:
-        comes_in = str(model.dtype).removeprefix("torch.")
-        raise EngineError(f"{source} comes quantized ({scheme}) for {comes_in}: leave --compute-dtype out")
+    precision = precision_of(model)
+    if compute_dtype is not None:
+        asked = _compute_dtype(compute_dtype, own or 16, place)
+        if config.get("load_in_4bit"):  # bitsandbytes multiplies in whatever it is told
+            for module in model.modules():
+                if hasattr(module, "compute_dtype"):
+                    module.compute_dtype = asked
+            precision = replace(precision, compute_dtype=compute_dtype)
+        elif asked != model.dtype:
+            comes_in = str(model.dtype).removeprefix("torch.")
+            raise EngineError(f"{source} comes quantized ({scheme}) for {comes_in}: leave --compute-dtype out")
+    note_precision(model, precision)  # now: some schemes unpack their weights at the first step
     return model, tokenizer
 
 

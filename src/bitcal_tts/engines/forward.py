@@ -38,11 +38,6 @@ class Forward:
         """Token ids of a prompt, through the chat template."""
         return self.checkpoint.encode(prompt)
 
-    def encode_response(self, text: str) -> list[int]:
-        """Token ids of a part of a response."""
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
-        return ids
-
     def prefill(self, prompts: list[list[int]]) -> tuple[Any, Tensor, Tensor]:
         """Run left-padded prompts: their cache, and the logits and hidden states at their ends."""
         # Made without the config, the cache keeps the whole prompt for layers with a sliding window too.

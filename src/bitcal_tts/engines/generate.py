@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,13 +13,12 @@ from bitcal_tts.engines.base import Decoding
 from bitcal_tts.engines.precision import precision_of
 from bitcal_tts.engines.sampling import token_signals, unit_rows
 from bitcal_tts.engines.tap import HiddenTap, tap_of
-from bitcal_tts.engines.text import TokenTexts, landing_ids
-from bitcal_tts.engines.thinking import find_markers
+from bitcal_tts.engines.text import TokenTexts, landing_ids, token_counter
+from bitcal_tts.engines.thinking import find_markers, style_of
 from bitcal_tts.halting.controller import Controller, Decision
 from bitcal_tts.halting.identity import DECODING, Identity
-from bitcal_tts.halting.profile import ProfileError
 from bitcal_tts.halting.session import Force, Session, Tokens
-from bitcal_tts.halting.settled import SettledParameters, warn_forced
+from bitcal_tts.halting.settled import refuse
 from bitcal_tts.halting.signals import Signal, Signals
 
 Tensor = torch.Tensor
@@ -103,10 +101,7 @@ class _Row:
 
     @property
     def result(self) -> RowResult:
-        """So far."""
-        if not self.session.over:
-            text = "".join(self._pieces)
-            return RowResult(len(self._pieces), text)
+        """How the row went."""
         done = self.session.outcome
         return RowResult(
             tokens=done.tokens,
@@ -158,8 +153,7 @@ class BitCal:
         self._tap: HiddenTap | None = None if model is None else tap_of(model)
         self._signals = Signals("full", hidden_every=None if model is None else method.parameters.chunk_size)
         self._identity = Identity()
-        self._promises = isinstance(method.parameters, SettledParameters)
-        if self._promises:
+        if method.promises:
             self._check_model()
         Session(method, signals=self._signals, identity=self._assumed())  # refuses early
         self._rows: list[_Row] = []
@@ -177,7 +171,7 @@ class BitCal:
 
     def _assumed(self) -> Identity:
         """What is known of the model, and for the rest, which the prompts and `kwargs` will tell, what is hoped for."""
-        if not self._promises:
+        if not self.method.promises:
             return self._identity
         hoped = {"thinking", "style", *DECODING}
         profile = self.method.parameters.profile.identity
@@ -207,7 +201,7 @@ class BitCal:
         unknown = sorted(set(options) - {"do_sample", *DECODING})
         if unknown:
             raise ValueError(f"kwargs takes do_sample, {', '.join(DECODING)}; not {', '.join(unknown)}")
-        if self._promises:
+        if self.method.promises:
             self._refuse_other_settings()
             budget = self.method.parameters.budget
             options = {**_SWITCHED_OFF, **self._decoding_options(options), "max_new_tokens": budget}
@@ -222,9 +216,7 @@ class BitCal:
         ]
         if found:
             refusal = f"the model's generation config sets {', '.join(found)}, which no profile was fitted with"
-            if not self.method.parameters.force:
-                raise ProfileError(f"{refusal}: unset it, or force it")
-            warn_forced(refusal)
+            refuse(refusal, "unset it, or force it", force=self.method.parameters.force)
 
     def _decoding_options(self, options: dict[str, Any]) -> dict[str, Any]:
         """All settings that tokens are chosen by, spelled out, and noted as what is served."""
@@ -266,11 +258,7 @@ class BitCal:
 
     def _begin(self, input_ids: Tensor) -> None:
         """A new `generate` call."""
-
-        @lru_cache(maxsize=64)
-        def count_tokens(text: str) -> int:
-            return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
+        count_tokens = token_counter(self.tokenizer)
         self._rows = [
             _Row(
                 Session(
@@ -288,11 +276,11 @@ class BitCal:
 
     def _served_to(self, prompt: Tensor) -> Identity:
         """What is served to a row: whether it thinks, its prompt tells."""
-        if not self._promises:
+        if not self.method.promises:
             return self._identity
         markers = find_markers(self.tokenizer, self.tokenizer.decode(prompt[-_PROMPT_END:].tolist()))
-        style = "instruct" if markers is None else "thinking"
-        return self._identity.with_known(thinking=None if markers is None else list(markers), style=style)
+        thinking = None if markers is None else list(markers)
+        return self._identity.with_known(thinking=thinking, style=style_of(markers))
 
     def _after_choice(self, input_ids: Tensor) -> Tensor:
         if input_ids.shape[1] == self._length:  # asked again about the same token

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from tokenizers.decoders import DecodeStream
@@ -12,8 +13,19 @@ from bitcal_tts.halting.landing import Landing
 
 def landing_ids(tokenizer: Any, landing: Landing) -> tuple[list[int], list[int]]:
     """Token ids of the closing and of the cue, each by itself, so that the end of the closing is a token's end."""
-    closing, cue = (tokenizer(text, add_special_tokens=False)["input_ids"] if text else [] for text in landing)
+    closing, cue = (response_ids(tokenizer, text) for text in landing)
     return closing, cue
+
+
+def response_ids(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a part of a response."""
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+    return ids
+
+
+def token_counter(tokenizer: Any) -> Callable[[str], int]:
+    """How many tokens a part of a response has; landings repeat, so that they are counted once."""
+    return lru_cache(maxsize=1024)(lambda text: len(response_ids(tokenizer, text)))
 
 
 def held_back(tokenizer: Any, token_ids: Sequence[int], text: str) -> str:

@@ -25,6 +25,11 @@ class ThinkMarkers(NamedTuple):
     close: str
 
 
+def style_of(markers: ThinkMarkers | None) -> str:
+    """`thinking`, or `instruct` where a model does not think."""
+    return "instruct" if markers is None else "thinking"
+
+
 def find_markers(tokenizer: Any, prompt: str) -> ThinkMarkers | None:
     """The markers of a model, or None where it does not think.
 

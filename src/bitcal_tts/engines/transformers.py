@@ -7,7 +7,6 @@ tokens would be saved and time would not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from bitcal_tts.engines.forks import probe_forks
 from bitcal_tts.engines.forward import Forward
 from bitcal_tts.engines.row import Row
 from bitcal_tts.engines.sampling import token_signals, unit_rows
+from bitcal_tts.engines.text import response_ids, token_counter
 from bitcal_tts.engines.thinking import ThinkMarkers
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.session import Force, Session
@@ -117,11 +117,7 @@ class TransformersEngine:
         """
         identity = self.identity(decoding)
         signals = Signals("full", hidden_every=chunk_size, probes=True)
-
-        @lru_cache(maxsize=1024)
-        def count_tokens(text: str) -> int:
-            return len(self._forward.encode_response(text))
-
+        count_tokens = token_counter(self.tokenizer)
         rows: dict[int, Row] = {}
         for i in np.random.default_rng(0).permutation(len(requests)).tolist():
             request = requests[i]
@@ -136,7 +132,7 @@ class TransformersEngine:
     def _prefix(self, request: Request) -> tuple[list[int], str]:
         """What a response begins with, as ids and as text."""
         if isinstance(request.prefix, str):
-            return self._forward.encode_response(request.prefix), request.prefix
+            return response_ids(self.tokenizer, request.prefix), request.prefix
         ids = list(request.prefix)
         text: str = self.tokenizer.decode(ids, skip_special_tokens=False) if ids else ""
         return ids, text

@@ -75,6 +75,13 @@ class ProfileWarning(UserWarning):
     """A profile is used on what it was not fitted on."""
 
 
+def refuse(refusal: str, advice: str, *, force: bool) -> None:
+    """Refuse what a promise does not hold for, with what would be right; where that is forced, warn."""
+    if not force:
+        raise ProfileError(f"{refusal}: {advice}")
+    warn_forced(refusal)
+
+
 def warn_forced(refusal: str) -> None:
     """Say that a refusal was overruled."""
     warnings.warn(f"{refusal}. It was forced: no promise holds", ProfileWarning, stacklevel=2)
@@ -118,9 +125,7 @@ class Settled(Gate):
         """Take a turn among the requests that are watched; responses were fitted on from their beginning."""
         if prefix and self.promises:
             refusal = "the profile's promise does not hold for a response that begins with a prefix"
-            if not self.parameters.force:
-                raise ProfileError(f"{refusal}: decode it from its beginning, or force it")
-            warn_forced(refusal)
+            refuse(refusal, "decode it from its beginning, or force it", force=self.parameters.force)
         self._turn = None if self.monitor is None else self.monitor.turn()
 
     def finish(self) -> None:
@@ -181,10 +186,8 @@ def build(**kwargs: Any) -> Settled:
         if name in kwargs and name in certified and kwargs[name] != certified[name]
     ]
     if changed:
-        refusal = f"the profile was certified with its own {', '.join(changed)}: its promise does not hold with another"
-        if not force:
-            raise ProfileError(f"{refusal}; force it to do it all the same")
-        warn_forced(refusal)
+        refusal = f"the profile was certified with its own {', '.join(changed)}"
+        refuse(refusal, "its promise does not hold with another; force it to do it all the same", force=force)
     reference = profile.reference.get(parameters.bits, ())
     return Settled(parameters, DriftMonitor(reference) if len(reference) >= MIN_REFERENCE else None)
 

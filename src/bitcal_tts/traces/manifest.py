@@ -65,6 +65,11 @@ class Manifest:
         return sum(segment.items for segment in self.segments)
 
     @property
+    def skipped_long(self) -> int:
+        """Items that did not fit."""
+        return sum(segment.skipped_long for segment in self.segments)
+
+    @property
     def blocks(self) -> int:
         """How many blocks they make."""
         return sum(segment.blocks for segment in self.segments)
@@ -92,7 +97,7 @@ class Manifest:
             **self.content,
             **self.reading,
             "n": self.n,
-            "skipped_long": sum(segment.skipped_long for segment in self.segments),
+            "skipped_long": self.skipped_long,
             "probes": self.probes["every"] if self.probes else None,
             "probed_answers": self.probes["answers"] if self.probes else None,
         }

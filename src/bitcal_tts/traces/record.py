@@ -97,7 +97,7 @@ def record(
         raise TraceError(f"{folder} is a file: choose another --out") from None
     with locked(folder):
         store = TraceStore.create(folder, asked)
-        there = store.manifest.n + store.description["skipped_long"]
+        there = store.manifest.n + store.manifest.skipped_long
         if there > n:  # what is there stays, though fewer were asked for
             drawn, items = _draw(there, seed, engine, task, budget, skip_long=skip_long)
         probing = _probing(store, task, probes)  # refuses before anything is written

@@ -80,8 +80,7 @@ class TraceStore:
         """Ask for items up to `n`; those already asked for keep their blocks."""
         there = self.manifest.n
         if n > there:
-            before = sum(segment.skipped_long for segment in self.manifest.segments)
-            segment = Segment(there, n - there, batch_size, block_size, skipped_long - before)
+            segment = Segment(there, n - there, batch_size, block_size, skipped_long - self.manifest.skipped_long)
             self.manifest = self.manifest.with_segment(segment)
             self._write_manifest()
 
@@ -107,6 +106,14 @@ class TraceStore:
         """Whether every block is there, and probed where the recording is."""
         wanted = list(range(self.manifest.blocks))
         return self.blocks() == wanted and (self.manifest.probes is None or self.blocks("probes") == wanted)
+
+    def require_complete(self) -> None:
+        """Refuse a recording that was not recorded to its end: what is there is no fair sample of it."""
+        if not self.complete:
+            raise TraceError(
+                f"{self.folder} is not complete: {len(self.blocks())} of {self.manifest.blocks} blocks; "
+                "run the same bitcal record again to finish it"
+            )
 
     def write(
         self,
