@@ -178,11 +178,10 @@ def simulate(calibration: list[Recording], held_out: dict[int, Recording], out: 
     rng = np.random.default_rng(0)
     told: list[Row] = []
     for recording in calibration:
-        looks = recording.table(512, "statements")
-        scores = scorer.scores(looks.vectors)
-        own = held_out[int(recording.bits)].table(512, "statements")
-        thresholds = grid(scorer.scores(own.vectors))
-        lost = np.stack([looks.cut(t, scores).lost for t in thresholds], axis=1)
+        looks = recording.table(512, "sentences").judged(scorer.scores)
+        own = held_out[int(recording.bits)].table(512, "sentences")
+        thresholds = grid(own.judged(scorer.scores).scores)
+        lost = np.stack([looks.cut(t).lost for t in thresholds], axis=1)
         population = lost.mean(axis=0)
         column = {t: j for j, t in enumerate(thresholds)}
         for risk in (0.005, 0.01, 0.02):
@@ -218,7 +217,7 @@ def why_bits(calibration: list[Recording], held_out: dict[int, Recording], out: 
     pooled = load_profile(profile_path(out, "logistic", 0.01))
     told = []
     for bits, recording in held_out.items():
-        looks = recording.table(512, "statements")
+        looks = recording.table(512, "sentences")
         own = fit([by_bits[bits]], **options)
         refitted = full if bits == 16 else fit([by_bits[bits]], known=full, **options)
         for name, profile, threshold in (
@@ -227,8 +226,7 @@ def why_bits(calibration: list[Recording], held_out: dict[int, Recording], out: 
             ("own scorer and threshold", own, own.thresholds[float(bits)]),
             ("pooled, bits a feature, threshold each", pooled, pooled.thresholds[float(bits)]),
         ):
-            scores = profile.scores(looks.vectors)
-            cut = looks.cut(threshold, scores)
+            cut = looks.judged(profile.scores).cut(threshold)
             lost = wilson(int(cut.lost.sum()), looks.n)
             told.append({
                 "bits": bits, "calibrator": name, "threshold": threshold if math.isfinite(threshold) else None,
@@ -271,8 +269,8 @@ def ablate(calibration: list[Recording], held_out: dict[int, Recording], out: Pa
         rows = []
         for name, changes in variants:
             profile = fit(own, **{"risk": 0.01, "confidence": 0.9, **changes})
-            looks = recording.table(512, changes.get("looks", "statements"))
-            cut = looks.cut(profile.threshold(bits), profile.scores(looks.vectors))
+            looks = recording.table(512, changes.get("looks", "sentences"))
+            cut = looks.judged(profile.scores).cut(profile.threshold(bits))
             settings = RequestParameters(name=name, bits=bits, budget=512)
             found += cut.outcomes(recording.traces, settings)
             rows.append({

@@ -17,9 +17,11 @@ ALLOWED = {
     "halting": set(),
     "engines": {"halting"},
     "tasks": {"halting"},
-    "traces": {"halting", "engines", "tasks", "files"},
+    "logs": {"halting"},
+    "traces": {"halting", "engines", "tasks", "logs", "files"},
     "calibration": {"halting", "tasks", "traces", "files"},
     "evaluation": {"halting", "engines", "tasks", "traces", "files"},
+    "auditing": {"halting", "tasks", "logs", "traces", "calibration", "evaluation"},
     "tiny": {"tasks"},
 }
 
@@ -56,6 +58,7 @@ def test_importing_the_package_loads_no_engine() -> None:
     code = (
         "import sys, bitcal_tts\n"
         "heavy = {'torch', 'transformers', 'pyarrow', 'rich', 'yaml', 'scipy', 'sklearn', 'reasoning_gym'}\n"
+        "heavy |= {'lightgbm', 'tokenizers'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -102,6 +105,7 @@ def test_the_code_in_the_readme_runs(thinking_engine: Any, probed: Any, tmp_path
         "model": thinking_engine.checkpoint.model,
         "tokenizer": thinking_engine.tokenizer,
         "inputs": {"input_ids": ids, "attention_mask": torch.ones_like(ids)},
+        "questions": ["How many?"] * len(ids),
     }
     # The profile at hand is for 32 bits and a budget of 320.
     for block in blocks:

@@ -25,7 +25,8 @@ COMMANDS = {
     "report": "runs -> figures and one HTML page",
     "signals": "how far the confidence can be trusted, and what the precision does to the signals",
     "explain": "one item: its trace, signals, decisions, and what each method would have done",
-    "import": "released per-item records -> outcomes",
+    "audit": "texts a model has written -> what could have been saved, and what could be promised",
+    "import": "logged texts -> a trace folder; released per-item records -> outcomes",
     "doctor": "what this machine can run, and how to install the rest",
 }
 
@@ -145,7 +146,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _expected(error: Exception) -> bool:
     """Errors that are about the input or the machine, and say so in one line."""
-    names = {"EngineError", "TaskError", "TraceError"}
+    names = {"EngineError", "LogError", "TaskError", "TraceError"}
     return type(error).__name__ in names or isinstance(error, (ValueError, OSError))
 
 

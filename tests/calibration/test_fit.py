@@ -69,14 +69,15 @@ def test_a_fitted_profile_does_what_its_evidence_says(recording: Recording, prof
 def test_arrays_sweep_and_replay_agree(recording: Recording, kind: str) -> None:
     """One walk, any scorer, any threshold: exactly what the method does."""
     fitted = fit([recording], risk=0.3, confidence=0.8, kind=kind)
-    looks = recording.table(320, "statements")
-    scores = fitted.scores(looks.vectors)
+    looks = recording.table(320, "sentences")
+    judged = looks.judged(fitted.scores)
+    scores = judged.scores
     gate = build_method("settled", bits=32, budget=320, profile=fitted)
     rising = gate_looks(recording.traces, gate, recording.task, identity=recording.identity)
     assert len(rising) < len(looks)
     for threshold in (0.0, float(np.median(scores)), float(np.quantile(scores, 0.9)), math.inf):
         done = replayed(recording, method_at(fitted, threshold))
-        for cut in (looks.cut(threshold, scores), rising.cut(threshold)):
+        for cut in (judged.cut(threshold), rising.cut(threshold)):
             assert cut.cost.tolist() == [o.cost for o in done]
             assert cut.correct.tolist() == [o.correct for o in done]
             assert cut.halted.tolist() == [o.finish == "halted" for o in done]
@@ -84,18 +85,20 @@ def test_arrays_sweep_and_replay_agree(recording: Recording, kind: str) -> None:
             assert told == [replace(o, answer=None) for o in done]
 
 
-def test_boosted_trees_score_as_scikit_learn_does(recording: Recording) -> None:
-    from sklearn.ensemble import GradientBoostingClassifier
+def test_boosted_trees_score_as_lightgbm_does(recording: Recording) -> None:
+    """What numpy alone computes from the numbers in a profile."""
+    import lightgbm
 
-    from bitcal_tts.calibration.fit import _boosted
+    from bitcal_tts.calibration.boosting import _PARAMETERS, boosted
 
-    looks = recording.table(320, "statements")
-    columns, right = looks.vectors, looks.stops.right
-    fitted = GradientBoostingClassifier(
-        n_estimators=80, max_depth=3, learning_rate=0.15, subsample=0.5, max_features=8, random_state=0
-    ).fit(columns, right)
-    mine = Profile("boosted", NAMES, _boosted(columns, right), {})
-    assert mine.scores(columns) == pytest.approx(fitted.predict_proba(columns)[:, 1], abs=1e-9)
+    rows = recording.table(320, "sentences").candidates
+    known = np.asarray(np.isfinite(rows.vectors).all(axis=0))
+    columns = rows.vectors[:, known]
+    names = tuple(name for name, tells in zip(NAMES, known, strict=True) if tells)
+    settings = {**_PARAMETERS, "min_data_in_leaf": 20}
+    theirs = lightgbm.train(settings, lightgbm.Dataset(columns, rows.right), 40)
+    mine = Profile("boosted", names, boosted(columns, rows.right, rounds=40, min_data_in_leaf=20), {})
+    assert mine.scores(rows.vectors) == pytest.approx(theirs.predict(columns), abs=1e-9)
 
 
 def test_labels_features_and_looks_can_be_chosen(recording: Recording) -> None:
@@ -109,8 +112,8 @@ def test_without_gold_another_answer_than_the_full_runs_is_a_loss(recording: Rec
     without = [replace(t, item=replace(t.item, answer="")) for t in recording.traces]
     unknown = Recording(recording.description, without, recording.task, recording.identity)
     blind = fit([unknown], risk=0.3, confidence=0.8, label="final")
-    looks = recording.table(320, "statements")
-    cut = looks.cut(blind.threshold(32), blind.scores(looks.vectors))
+    looks = recording.table(320, "sentences")
+    cut = looks.judged(blind.scores).cut(blind.threshold(32))
     lost, changed = cut.losses("gold"), cut.losses("final")
     assert not (lost & ~changed).any()  # every lost one is counted
     assert changed.mean() < 0.5
@@ -124,7 +127,7 @@ def test_the_looks_that_were_certified_are_the_looks_that_are_served(recording: 
     opening, close = recording.description["thinking"]
     method = build_method("settled", bits=32, budget=320, profile=both, opening=opening, close=close)
     looks = recording.table(320, "both")
-    cut = looks.cut(both.threshold(32), both.scores(looks.vectors))
+    cut = looks.judged(both.scores).cut(both.threshold(32))
     assert [o.tokens for o in replayed(recording, method)] == cut.cost.tolist()
 
 
@@ -192,7 +195,7 @@ def test_a_profile_survives_its_file(profile: Profile, recording: Recording, tmp
     save_profile(path, profile)
     again = load_profile(path)
     assert again == profile
-    vectors = recording.table(320, "statements").vectors
+    vectors = recording.table(320, "sentences").candidates.vectors
     assert again.scores(vectors).tolist() == profile.scores(vectors).tolist()
 
 
@@ -299,10 +302,10 @@ def test_too_few_items_and_one_class_are_named(recording: Recording) -> None:
     with pytest.raises(ValueError, match="no full run is right, so that nothing could be lost"):
         hopeless = Recording(recording.description, wrong, recording.task, recording.identity)
         fit([hopeless], risk=0.1, confidence=0.9)
-    looks = recording.table(320, "statements")
+    looks = recording.table(320, "sentences")
     with pytest.raises(ValueError, match="with one class only there is nothing to fit"):
-        always = replace(looks.stops, right=np.ones_like(looks.stops.right))
-        _labelled([replace(looks, stops=always)], "gold")
+        always = replace(looks.candidates, right=np.ones_like(looks.candidates.right))
+        _labelled([replace(looks, candidates=always)], "gold")
     with pytest.raises(ValueError, match="no answer is ever stated"):
         _labelled([looks.of([])], "gold")
     other = at_bits(recording, 4, model="other")
@@ -341,14 +344,14 @@ def test_a_profile_is_checked_where_it_serves(
     task = {"task": recording.description["task"]}
     method = build_method("settled", bits=32, budget=320, profile=profile, declare=task)
     assert (method.parameters.opening, method.parameters.close) == ("<think>", "</think>")
-    request = [Request("a", "1+1?", method)]
+    request = [Request("a", "1+1?", method, question="1+1?")]
     assert len(list(thinking_engine.decode(request, Decoding(0.6), batch_size=1))) == 1
     undeclared = build_method("settled", bits=32, budget=320, profile=profile)
     with pytest.raises(ProfileError, match=r"task 'gsm_symbolic', which is unknown here \(--declare task=VALUE"):
-        list(thinking_engine.decode([Request("a", "1+1?", undeclared)], Decoding(0.6)))
+        list(thinking_engine.decode([Request("a", "1+1?", undeclared, question="1+1?")], Decoding(0.6)))
     wrong = build_method("settled", bits=32, budget=320, profile=profile, declare={**task, "bits": 4})
     with pytest.raises(ProfileError, match="bits is 32 here, which was read; it cannot be declared 4"):
-        list(thinking_engine.decode([Request("a", "1+1?", wrong)], Decoding(0.6)))
+        list(thinking_engine.decode([Request("a", "1+1?", wrong, question="1+1?")], Decoding(0.6)))
     with pytest.raises(ProfileError, match="fitted for .*thinking"):  # it does not think
         list(engine.decode(request, Decoding(0.6), batch_size=1))
     with pytest.raises(ProfileError, match="fitted for temperature 0.6, this is 0.0"):
@@ -413,8 +416,8 @@ def test_inside_generate_what_is_served_is_read_from_the_model(
     prompt = load_task().prompt(recording.traces[0].item)
     thinking = torch.tensor([thinking_engine.checkpoint.encode(prompt)])
     mask = {"attention_mask": torch.ones_like(thinking)}
-    options = {"do_sample": True, "temperature": 0.6}
-    model.generate(thinking, **mask, **bitcal.kwargs(**options))
+    options: dict[str, Any] = {"do_sample": True, "temperature": 0.6}
+    model.generate(thinking, **mask, **bitcal.kwargs(questions=["1+1?"], **options))
     for wrong, message in (
         ({}, "temperature 0.6, this is 0.0"),
         ({"temperature": 1.5}, "temperature 0.6, this is 1.5"),
@@ -422,18 +425,20 @@ def test_inside_generate_what_is_served_is_read_from_the_model(
         ({"temperature": 0.6, "repetition_penalty": 1.2}, "repetition_penalty 1.0, this is 1.2"),
     ):
         with pytest.raises(ProfileError, match=message):
-            model.generate(thinking, **mask, **bitcal.kwargs(**wrong))
+            model.generate(thinking, **mask, **bitcal.kwargs(questions=["1+1?"], **wrong))
     with pytest.raises(TypeError, match="temperature"):  # said in two places
-        model.generate(thinking, **mask, temperature=1.5, **bitcal.kwargs(**options))
+        model.generate(thinking, **mask, temperature=1.5, **bitcal.kwargs(questions=["1+1?"], **options))
     with pytest.raises(ValueError, match="kwargs takes do_sample, temperature"):
         bitcal.kwargs(beams=3)
     chat = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
     instruct = torch.tensor([chat["input_ids"]])
     with pytest.raises(ProfileError, match="fitted for style 'thinking', this is 'instruct'"):
-        model.generate(instruct, attention_mask=torch.ones_like(instruct), **bitcal.kwargs(**options))
+        model.generate(
+            instruct, attention_mask=torch.ones_like(instruct), **bitcal.kwargs(questions=["1+1?"], **options)
+        )
     for extra in ({"no_repeat_ngram_size": 3}, {"suppress_tokens": [5]}, {"num_beams": 3}, {"max_new_tokens": 10}):
         with pytest.raises(TypeError, match=next(iter(extra))):  # what no profile was fitted with, and a shorter budget
-            model.generate(thinking, **mask, **extra, **bitcal.kwargs(**options))
+            model.generate(thinking, **mask, **extra, **bitcal.kwargs(questions=["1+1?"], **options))
     model.generation_config.no_repeat_ngram_size = 2
     try:
         with pytest.raises(ProfileError, match="generation config sets no_repeat_ngram_size=2"):
@@ -447,7 +452,7 @@ def test_a_prefix_voids_a_promise(profile: Profile, recording: Recording, thinki
     method = build_method("settled", bits=32, budget=320, profile=profile, declare=task)
     for prefix in ("<think>\nSo the answer is 5.\n", [5, 6, 7]):
         with pytest.raises(ProfileError, match="begins with a prefix"):
-            list(thinking_engine.decode([Request("a", "1+1?", method, prefix=prefix)], Decoding(0.6)))
+            list(thinking_engine.decode([Request("a", "1+1?", method, prefix=prefix, question="1+1?")], Decoding(0.6)))
 
 
 def test_samples_of_one_question_are_one_item(recording: Recording, profile: Profile) -> None:
@@ -548,7 +553,7 @@ def test_what_was_certified_may_not_be_changed(probed: Any, capsys: pytest.Captu
     assert settled["reasons"]["settled"] > 0
     assert truncated["reasons"]["exit"] > 0
     assert main([*usual, "--set", "truncate.threshold=64", "--set", "settled.looks=both"]) == 2
-    assert "looks 'statements', not 'both'" in capsys.readouterr().err
+    assert "looks 'sentences', not 'both'" in capsys.readouterr().err
     forced = [*usual[:-1], "forced", "--set", "truncate.threshold=64", "--set", "settled.looks=both", "--force"]
     assert main(forced) == 0
     assert "It was forced: no promise holds" in capsys.readouterr().err
@@ -589,9 +594,9 @@ def test_thresholds_are_looked_for_where_the_scorer_was_fitted(
 
     monkeypatch.setattr("bitcal_tts.calibration.fit.grid", spy)
     profile = fit([recording], risk=0.3, confidence=0.8)
-    looks = recording.table(320, "statements")
+    looks = recording.table(320, "sentences")
     fitting = looks.of([i for i, used in enumerate(fitted_items(recording, profile)) if used])
-    assert seen[0].tolist() == np.sort(profile.scores(fitting.vectors)).tolist()
+    assert seen[0].tolist() == np.sort(fitting.judged(profile.scores).scores).tolist()
 
 
 def test_the_reference_is_the_first_look_of_every_certifying_item(recording: Recording, profile: Profile) -> None:
@@ -619,7 +624,7 @@ def test_boundaries_are_looked_at_where_no_statement_has_come(profile: Profile, 
     plain = Tokens([f"w{i} " for i in range(200)], [0.1] * 200, [-0.1] * 200, [2.0] * 200, [-9.0] * 200)
     looked: list[int] = []
     Session(
-        method_at(profile, math.inf), identity=recording.identity,
+        method_at(profile, math.inf), identity=recording.identity, question="How many?",
         watch=lambda d: looked.append(d.tokens) if d.score is not None else None,
     ).feed(plain)  # fmt: skip
     assert looked == [128, 144, 160, 176, 192]

@@ -156,7 +156,7 @@ def reports(settled: Any, thinking_engine: Any) -> list[tuple[int, float]]:
     """A stream through the engine, its prompts sorted by length by whoever asks: turns and scores as they arrive."""
     settled.monitor = spy = Spy()
     asked = sorted(prompts(240, seed=21), key=len)
-    requests = [Request(str(i), prompt, settled, seed=i) for i, prompt in enumerate(asked)]
+    requests = [Request(str(i), prompt, settled, seed=i, question=prompt) for i, prompt in enumerate(asked)]
     list(thinking_engine.decode(requests, Decoding(0.6), batch_size=80))
     settled.monitor = None
     assert all(score is not None for _, score in spy.arrived)
@@ -197,7 +197,7 @@ def test_drift_is_told_through_the_engine(probed: Any, thinking_engine: Any) -> 
     elsewhere = replace(profile, reference={32.0: tuple(np.linspace(0.0, 0.001, 60).tolist())})
     task = {"task": recording.description["task"]}
     method = build_method("settled", bits=32, budget=320, profile=elsewhere, declare=task)
-    requests = [Request(str(i), prompt, method, seed=i) for i, prompt in enumerate(prompts(40))]
+    requests = [Request(str(i), prompt, method, seed=i, question=prompt) for i, prompt in enumerate(prompts(40))]
     with pytest.warns(DriftWarning, match="scores have drifted from those the profile was fitted on"):
         list(thinking_engine.decode(requests, Decoding(0.6), batch_size=40))
     assert method.monitor.drifted and method.monitor.requests == 40
@@ -209,14 +209,14 @@ def test_a_request_without_a_single_look_is_watched(settled: Any, thinking_engin
     settled.monitor = spy = Spy()
     from bitcal_tts import Session, Tokens
 
-    session = Session(settled, identity=thinking_engine.identity(Decoding(0.6)))
+    session = Session(settled, identity=thinking_engine.identity(Decoding(0.6)), question="How many?")
     session.feed(Tokens(["Hello", " there"], [0.1, 0.1], [-0.1, -0.1], [2.0, 2.0], [-9.0, -9.0]))
     session.end()
     assert spy.arrived == [(0, NO_LOOK)]
-    abandoned = Session(settled, identity=thinking_engine.identity(Decoding(0.6)))
+    abandoned = Session(settled, identity=thinking_engine.identity(Decoding(0.6)), question="How many?")
     del abandoned  # a client that went away must not hold the others up
     assert spy.arrived[-1] == (1, None)
     settled.monitor = None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Session(settled, identity=thinking_engine.identity(Decoding(0.6)))
+        Session(settled, identity=thinking_engine.identity(Decoding(0.6)), question="How many?")

@@ -81,7 +81,8 @@ def test_marked_text_is_the_line() -> None:
     assert marked.complete("#### ab", 4) is None
     assert marked.complete("#### ab\n", 4) == 7
     assert marked.complete("#### ab", 4, ended=True) == 7
-    assert set(FORMATS) == {"gsm8k", "released", "marked_text", "boxed", "choice", "code"}
+    asked_for = {"gsm8k", "released", "marked_text", "boxed", "choice", "code"}
+    assert set(FORMATS) == asked_for | {"number", "expression", "option"}
 
 
 def test_as_number_refuses_what_is_none() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bitcal_tts.halting.features import NAMES, Features, signal_of
+from bitcal_tts.halting.features import OF_THE_TEXT, Features, signal_of
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.halting.statements import StatementDetector
 
@@ -19,7 +19,7 @@ def features(bits: float = 4, budget: int = 512) -> Features:
 
 
 def told(f: Features, *, at_statement: bool) -> dict[str, float]:
-    return dict(zip(NAMES, f.vector(at_statement=at_statement).tolist(), strict=True))
+    return dict(zip(OF_THE_TEXT, f.vector(at_statement=at_statement).tolist(), strict=True))
 
 
 def test_a_text_counted_along_by_hand() -> None:
@@ -141,5 +141,5 @@ def test_what_is_absent_is_unknown_and_never_certain(absent: Signal) -> None:
     known = {name: None if name is absent else value for name, value in values.items()}
     f.update("So the answer is 7.\n", *known.values())
     v = told(f, at_statement=True)
-    for name in NAMES:
+    for name in OF_THE_TEXT:
         assert math.isnan(v[name]) == (signal_of(name) is absent), name

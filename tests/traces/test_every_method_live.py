@@ -91,7 +91,7 @@ def test_live_equals_replay_for_every_method(cell: Cell, profile: Profile, batch
         warnings.simplefilter("ignore")
         made = methods(cell, profile)
     requests = [
-        Request(f"{name}/{t.index}", task.prompt(t.item), method, seed=t.index)
+        Request(f"{name}/{t.index}", task.prompt(t.item), method, seed=t.index, question=t.item.question)
         for name, method in made.items()
         for t in traces
     ]
@@ -122,7 +122,8 @@ def test_inside_generate_the_same_decisions_at_the_same_tokens(
 ) -> None:
     """Given the tokens that generate chose: their signals by teacher forcing, fed to a session."""
     task, tokenizer = load_task(), thinking_engine.tokenizer
-    prompts = [task.prompt(item) for item in task.items(3, seed=5)]
+    items = task.items(3, seed=5)
+    prompts, questions = [task.prompt(item) for item in items], [item.question for item in items]
     encoded = [thinking_engine.checkpoint.encode(prompt) for prompt in prompts]
     width = max(map(len, encoded))
     ids = torch.tensor([[0] * (width - len(e)) + e for e in encoded])
@@ -135,22 +136,28 @@ def test_inside_generate_the_same_decisions_at_the_same_tokens(
         for name, method in made.items():
             torch.manual_seed(7)
             bitcal = BitCal(method, tokenizer, model=thinking_engine.checkpoint.model)
-            own = {"do_sample": sampled, **({"temperature": 0.8, "top_k": 0} if sampled else {})}
-            settings = {"max_new_tokens": BUDGET, **bitcal.kwargs(**own)}
+            own: dict[str, Any] = {"do_sample": sampled, **({"temperature": 0.8, "top_k": 0} if sampled else {})}
+            settings = {"max_new_tokens": BUDGET, **bitcal.kwargs(questions=questions, **own)}
             out = thinking_engine.checkpoint.model.generate(input_ids=ids, attention_mask=mask, **settings)
-            for prompt, row, result in zip(prompts, out[:, width:].tolist(), bitcal.results, strict=True):
+            rows = zip(prompts, questions, out[:, width:].tolist(), bitcal.results, strict=True)
+            for prompt, question, row, result in rows:
                 chosen = row[: result.tokens - result.landing_tokens]
-                halted += _same_decision(thinking_engine, prompt, chosen, method, result, name)
+                halted += _same_decision(thinking_engine, (prompt, question), chosen, method, result, name)
     assert halted > 5
 
 
-def _same_decision(engine: Any, prompt: str, chosen: list[int], method: Any, result: Any, name: str) -> bool:
+def _same_decision(engine: Any, asked: tuple[str, str], chosen: list[int], method: Any, result: Any, name: str) -> bool:
     chunk = method.parameters.chunk_size
-    (score,) = engine.score([(prompt, chosen)], chunk_size=chunk)
+    (score,) = engine.score([(asked[0], chosen)], chunk_size=chunk)
     texts = [engine.tokenizer.decode(chosen[: i + 1]) for i in range(len(chosen))]
     pieces = [text[len(before) :] for before, text in zip(["", *texts], texts, strict=False)]
     signals = Signals("full", hidden_every=chunk)
-    session = Session(method, signals=signals, count_tokens=lambda text: len(engine.tokenizer(text)["input_ids"]))
+    session = Session(
+        method,
+        signals=signals,
+        question=asked[1],
+        count_tokens=lambda text: len(engine.tokenizer(text)["input_ids"]),
+    )
     similarities = [None, *score.hidden_similarities.tolist()]
     columns = (getattr(score, name).tolist() for name in ("entropies", "logprobs", "margins", "top_logprobs"))
     directive = session.feed(Tokens(pieces, *columns, hidden_similarities=similarities))  # type: ignore[misc]

@@ -263,7 +263,9 @@ def test_live_equals_replay_where_a_landing_has_little_room(thinking_engine: Any
     task, traces = load_task(), probed.read()[:16]
     opening, close = probed.description["thinking"]
     method = build_method("cusum", bits=32, budget=budget, opening=opening, close=close)
-    requests = [Request(str(t.index), task.prompt(t.item), method, seed=t.index) for t in traces]
+    requests = [
+        Request(str(t.index), task.prompt(t.item), method, seed=t.index, question=t.item.question) for t in traces
+    ]
     live = {int(c.id): c for c in thinking_engine.decode(requests, Decoding(0.6), batch_size=16)}
     for trace, expected in zip(traces, outcomes(traces, method, task), strict=True):
         done = live[trace.index]

@@ -35,7 +35,7 @@ def test_live_equals_replay(engine: Any, store: Any, name: str, batch_size: int,
     reasons = set()
     for budget in BUDGETS:
         controller = method(name, budget)
-        requests = [Request(str(t.index), task.prompt(t.item), controller) for t in traces]
+        requests = [Request(str(t.index), task.prompt(t.item), controller, question=t.item.question) for t in traces]
         live = {c.id: c for c in engine.decode(requests, batch_size=batch_size)}
         for trace in traces:
             done, halt = live[str(trace.index)], replay(trace, controller).outcome

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitcal_tts.calibration.boosting import boosted
 from bitcal_tts.calibration.recording import Recording, mark_of
 from bitcal_tts.calibration.risk import certify, check_levels, grid
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.identity import UNKNOWN, Identity
 from bitcal_tts.halting.profile import Profile, ProfileError
+from bitcal_tts.halting.signals import TEXT_ONLY
 from bitcal_tts.traces.looks import LookTable
 
 KINDS = ("logistic", "boosted")
@@ -29,15 +31,16 @@ def fit(
     *,
     risk: float,
     confidence: float,
-    kind: str = "logistic",
+    kind: str | None = None,
     label: str = "gold",
     features: Sequence[str] = NAMES,
-    looks: str = "statements",
+    looks: str = "sentences",
     share: float = 0.5,
     p_value: str = "binomial",
     budget: int | None = None,
     seed: int = 0,
     known: Profile | None = None,
+    scorer: Profile | None = None,
     tick: Callable[[], None] | None = None,
 ) -> Profile:
     """Fit a scorer on a share of the items and certify a threshold per precision on the rest.
@@ -46,20 +49,24 @@ def fit(
         recordings: One or more precisions of one model on one task; several of one precision are pooled.
         risk: Most of P(full run right and stopped run wrong).
         confidence: How surely that holds, over the calibration items.
-        kind: `logistic` or `boosted`.
+        kind: `logistic` or `boosted`; by default boosted where there is nothing but text.
         label: `gold`, or `final` where no gold answers are needed: a loss is then any other answer than the full run's.
         features: Names of the features to use.
-        looks: Where the gate looks: `statements`, `boundaries` or `both`.
+        looks: Where the gate looks: `sentences`, `statements`, `boundaries` or `both`.
         share: Of the items, for fitting the scorer; the rest certify.
         p_value: `binomial` or `hoeffding_bentkus`.
         budget: Hard cap on new tokens; the recorded one by default, or that of the known profile.
         seed: Chooses which items fit and which certify.
         known: A profile whose scorer is kept: only thresholds are added, from items it was not fitted on.
+        scorer: A scorer that is taken as it is, without the settings and thresholds that a known profile has.
         tick: Told of each trace.
     """
     check_levels(risk, confidence)
     if not recordings:
         raise ValueError("there is nothing to fit on")
+    if kind is None:
+        text_only = all(recording.identity["signals"] == str(TEXT_ONLY) for recording in recordings)
+        kind = "boosted" if text_only else "logistic"
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     if not 0 < share < 1:
@@ -81,7 +88,7 @@ def fit(
         ]
         raise ProfileError(f"the profile was certified with its own {', '.join(changed)}")
     groups = _by_bits(recordings)
-    halves = _split_all(groups, share, seed, known)
+    halves = _split_all(groups, share, seed, known or scorer)
     tables = [
         LookTable.joined([recording.table(budget, looks, tick, every) for recording in group])
         for group in groups.values()
@@ -92,31 +99,30 @@ def fit(
     profile = known
     if profile is None:
         marks = {m for group, (chosen, _) in zip(groups.values(), halves, strict=True) for m in _marks(group, chosen)}
-        profile = _fit_scorer(fitting, kind, label, features)
+        profile = _fit_scorer(fitting, kind, label, features) if scorer is None else scorer
         fitted = {
             "label": label,
             "looks": sum(map(len, fitting)),
             "bits": sorted(groups),
             "splits": sorted({str(r.description.get("split")) for r in recordings}),
-            "questions": sorted(marks),
+            "questions": sorted(marks if scorer is None else scorer.fitted.get("questions", ())),
         }
         profile = replace(profile, identity=identity, settings=settings, fitted=fitted)
     thresholds, evidence, reference = dict(profile.thresholds), dict(profile.evidence), dict(profile.reference)
     for (bits, group), table, (chosen, held), seen in zip(groups.items(), tables, halves, fitting, strict=True):
-        rest = table.of(held)
-        scores = profile.scores(rest.vectors) if len(rest) else np.zeros(0)
+        rest = table.of(held).judged(profile.scores)
         certificate = certify(
-            lambda t, r=rest, s=scores: int(r.cut(t, s).losses(label).sum()),  # type: ignore[misc]
+            lambda t, r=rest: int(r.cut(t).losses(label).sum()),  # type: ignore[misc]
             rest.n,
-            grid(profile.scores(seen.vectors) if len(seen) else []),
+            grid(seen.judged(profile.scores).scores),
             risk=risk,
             confidence=confidence,
             p_value=p_value,
-            cost_at=lambda t, r=rest, s=scores: float(r.cut(t, s).cost.mean()),  # type: ignore[misc]
+            cost_at=lambda t, r=rest: float(r.cut(t).cost.mean()),  # type: ignore[misc]
         )
         thresholds[bits] = certificate.threshold
         certified = math.isfinite(certificate.threshold)
-        cut = rest.cut(certificate.threshold, scores) if certified else rest.full()
+        cut = rest.cut(certificate.threshold) if certified else rest.full()
         more = certificate.more and math.ceil(certificate.more * table.n / len(held))
         scheme = {recording.identity["scheme"] for recording in group}.pop()
         evidence[f"{bits:g}"] = {
@@ -136,7 +142,7 @@ def fit(
             "accuracy": float(cut.correct.mean()),
             "full_accuracy": float(rest.full_right.mean()),
         }
-        reference[bits] = tuple(rest.first_scores(scores)[:_REFERENCES].tolist())
+        reference[bits] = tuple(rest.first_scores()[:_REFERENCES].tolist())
     return replace(profile, thresholds=thresholds, evidence=evidence, reference=reference)
 
 
@@ -179,22 +185,29 @@ def _marks(group: Sequence[Recording], chosen: Sequence[int] | None = None) -> l
 
 def _fit_scorer(tables: Sequence[LookTable], kind: str, label: str, features: Sequence[str]) -> Profile:
     """A scorer from the looks of the fitting share of all recordings, pooled; bits are a feature like any other."""
-    vectors, right = _labelled(tables, label)
+    vectors, right, weights = _labelled(tables, label)
     kept = [name for name in NAMES if name in set(features)]
     columns = vectors[:, [NAMES.index(name) for name in kept]]
     # A feature that is not known says nothing; one that never changes neither, and would be divided by its spread.
-    known = np.isfinite(columns).all(axis=0) & (np.ptp(np.nan_to_num(columns), axis=0) > 0)
+    known = np.asarray(np.isfinite(columns).all(axis=0))
+    known[known] = np.ptp(columns[:, known], axis=0) > 0
     kept = [name for name, tells in zip(kept, known, strict=True) if tells]
     if not kept:
         raise ValueError(f"the features {', '.join(features)} never change in these traces: there is nothing to fit on")
     columns = vectors[:, [NAMES.index(name) for name in kept]]
-    model = _logistic(columns, right) if kind == "logistic" else _boosted(columns, right)
+    model = _logistic(columns, right) if kind == "logistic" else boosted(columns, right, weights)
     return Profile(kind, tuple(kept), model, {})
 
 
-def _labelled(tables: Sequence[LookTable], label: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    vectors = np.concatenate([table.vectors for table in tables])
-    right = np.concatenate([table.label(label) for table in tables])
+def _labelled(
+    tables: Sequence[LookTable], label: str
+) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.float64]]:
+    """Rows, labels and weights. A text that is looked at four times as often counts twice as much."""
+    vectors = np.concatenate([table.candidates.vectors for table in tables])
+    right = np.concatenate([table.candidates.label(label) for table in tables])
+    weights = np.concatenate(
+        [np.bincount(table.trace, minlength=table.n)[table.trace[table.candidates.look]] ** -0.5 for table in tables]
+    )
     if len(right) == 0:
         raise ValueError("no answer is ever stated in these traces: there is nothing to fit on")
     if right.all() or not right.any():
@@ -203,12 +216,13 @@ def _labelled(tables: Sequence[LookTable], label: str) -> tuple[NDArray[np.float
             f"stopping {what} at every one of the {len(right)} looks: with one class only there is nothing to fit; "
             "record more items, or harder ones"
         )
-    return vectors, right
+    return vectors, right, weights
 
 
-def _logistic(columns: NDArray[np.float64], right: NDArray[np.bool_]) -> dict[str, Any]:
+def _logistic(columns: NDArray[np.float32], right: NDArray[np.bool_]) -> dict[str, Any]:
     from sklearn.linear_model import LogisticRegression
 
+    columns = columns.astype(np.float64)
     mean, scale = columns.mean(axis=0), columns.std(axis=0)
     fitted = LogisticRegression(max_iter=2000).fit((columns - mean) / scale, right)
     return {
@@ -217,29 +231,6 @@ def _logistic(columns: NDArray[np.float64], right: NDArray[np.bool_]) -> dict[st
         "weights": fitted.coef_[0].tolist(),
         "intercept": float(fitted.intercept_[0]),
     }
-
-
-def _boosted(columns: NDArray[np.float64], right: NDArray[np.bool_]) -> dict[str, Any]:
-    from sklearn.ensemble import GradientBoostingClassifier
-
-    fitted = GradientBoostingClassifier(
-        n_estimators=80, max_depth=3, learning_rate=0.15, subsample=0.5, max_features=8, random_state=0
-    ).fit(columns, right)
-    prior = float(right.mean())
-    trees = []
-    for (stump,) in fitted.estimators_:
-        tree = stump.tree_
-        leaf = tree.children_left < 0
-        own = np.arange(tree.node_count)
-        trees.append({
-            "feature": np.where(leaf, 0, tree.feature).tolist(),
-            # A leaf leads to itself, so that all trees may take the same number of steps.
-            "threshold": np.where(leaf, 0.0, tree.threshold).tolist(),
-            "left": np.where(leaf, own, tree.children_left).tolist(),
-            "right": np.where(leaf, own, tree.children_right).tolist(),
-            "value": (fitted.learning_rate * tree.value[:, 0, 0]).tolist(),
-        })  # fmt: skip
-    return {"trees": trees, "depth": 3, "start": math.log(prior / (1 - prior))}
 
 
 def _split_all(

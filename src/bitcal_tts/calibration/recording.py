@@ -8,21 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.halting.settled import CERTIFIED, Settled, SettledParameters
 from bitcal_tts.halting.signals import Signal
+from bitcal_tts.halting.values import Look
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.looks import LookTable, walk
 from bitcal_tts.traces.schema import Trace
 
 _BLANK = Profile(
     kind="logistic",
-    features=(),
-    model={"mean": [], "scale": [], "weights": [], "intercept": 0.0},
+    features=NAMES,
+    model={"mean": [0.0] * len(NAMES), "scale": [1.0] * len(NAMES), "weights": [0.0] * len(NAMES), "intercept": 0.0},
     thresholds={},
 )
 """Scores nothing: for walking along traces before anything is fitted."""
@@ -87,7 +86,7 @@ class Recording:
         key = (budget, looks, every)
         if key not in self._walked:
             method = _Walker(self.settings(looks, budget, every))
-            self._walked[key] = walk(self.traces, method, self.task, vector_of=lambda gate: gate.vector, tick=tick)
+            self._walked[key] = walk(self.traces, method, self.task, look_of=lambda gate: gate.seen, tick=tick)
         return self._walked[key]
 
 
@@ -95,15 +94,15 @@ class _Walker(Settled):
     """Walks a trace as the method does and notes what it would have judged."""
 
     promises = False
-    vector: NDArray[np.float64]
+    seen: Look
 
     @property
     def needs(self) -> frozenset[Signal]:
         """Whatever there is."""
         return frozenset()
 
-    def _judge(self, vector: NDArray[np.float64]) -> float:
-        self.vector = vector
+    def _judge(self, look: Look) -> float:
+        self.seen = look
         return 0.0
 
 
@@ -113,5 +112,10 @@ def boundaries_of(description: Mapping[str, Any]) -> int:
 
 
 def mark_of(trace: Trace) -> str:
+    """A short name for a trace's question."""
+    return mark_of_question(trace.item.question)
+
+
+def mark_of_question(question: str) -> str:
     """A short name for a question."""
-    return hashlib.sha256(trace.item.question.encode()).hexdigest()[:10]
+    return hashlib.sha256(question.encode()).hexdigest()[:10]

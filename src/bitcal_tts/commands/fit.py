@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bitcal_tts.calibration.fit import KINDS, LABELS, fit
+from bitcal_tts.calibration.recording import Recording
 from bitcal_tts.calibration.risk import P_VALUES
+from bitcal_tts.calibration.starters import STARTERS, load_starter
 from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.commands import options
 from bitcal_tts.commands.progress import progress
@@ -17,12 +20,14 @@ from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.commands.table import print_table
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.profile import Profile
+from bitcal_tts.halting.settled import LOOKS
 
 EXAMPLE = """example:
   bitcal record --style thinking --temperature 0.6 --split calibration --n 2000 --probes 16 --out traces/calibration
   bitcal fit traces/calibration --risk 0.01 --confidence 0.9 --out profile.json
   bitcal replay traces/test --profile profile.json
   bitcal fit traces/calibration-2bit --profile profile.json --out profile.json
+  bitcal fit traces/imported --from starter --risk 0.02 --out profile.json
 
 With --confidence, at most --risk of all requests are right at full length and wrong when stopped. Several folders of
 one model are pooled, each precision with a threshold of its own. The last line adds a precision to a profile that is
@@ -35,12 +40,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="the profile, a JSON file")
     parser.add_argument("--risk", type=float, default=0.01, help="most lost-correct answers to promise (%(default)s)")
     parser.add_argument("--confidence", type=float, default=0.9, help="how surely the promise holds (%(default)s)")
-    parser.add_argument("--kind", choices=KINDS, default="logistic", help="the scorer (%(default)s)")
+    parser.add_argument("--kind", choices=KINDS, help="the scorer (logistic; boosted for texts without signals)")
     parser.add_argument(
         "--label", choices=LABELS, default="gold",
         help="gold: the answer is right; final: it is the full run's, no gold answers needed (%(default)s)",
     )  # fmt: skip
-    parser.add_argument("--looks", choices=("statements", "boundaries", "both"), default="statements",
+    parser.add_argument("--looks", choices=LOOKS, default="sentences",
                         help="where it may stop (%(default)s)")  # fmt: skip
     parser.add_argument("--features", type=_features, default=list(NAMES), help="comma-separated, to leave some out")
     parser.add_argument("--share", type=float, default=0.5, help="of the items, for the scorer (%(default)s)")
@@ -48,6 +53,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=int, help="hard cap on new tokens (the recorded one)")
     parser.add_argument("--seed", type=int, default=0, help="chooses which items fit and which certify (%(default)s)")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="keep this profile's scorer, add thresholds only")
+    parser.add_argument("--from", choices=("starter",), dest="start",
+                        help="keep the scorer that comes with the package, certify a threshold only")  # fmt: skip
     options.add_answers(parser, "as recorded")
     options.add_declare(parser)
     options.add_overwrite(parser)
@@ -76,11 +83,15 @@ def run(args: argparse.Namespace) -> None:
             f"{args.out} has a threshold for {', '.join(f'{bits:g}' for bits in replaced)} bits already: choose "
             "another --out, or say --overwrite"
         )
-    if known is not None:
-        usual = {"kind": "logistic", "label": "gold", "looks": "statements", "features": list(NAMES), "share": 0.5}
+    scorer = _starter(recordings) if args.start else None
+    if known is not None and scorer is not None:
+        raise ValueError("--profile and --from both bring a scorer: choose one")
+    if known is not None or scorer is not None:
+        usual = {"kind": None, "label": "gold", "looks": "sentences", "features": list(NAMES), "share": 0.5}
         changed = [f"--{name}" for name, value in usual.items() if getattr(args, name) != value]
         if changed:
-            raise ValueError(f"{', '.join(changed)} cannot be changed with --profile: its scorer is kept as it is")
+            option = "--profile" if scorer is None else "--from"
+            raise ValueError(f"{', '.join(changed)} cannot be changed with {option}: its scorer is kept as it is")
     steps = sum(len(r.traces) for r in recordings)
     with progress("fitting", steps, quiet=args.json) as advance:
         profile = fit(
@@ -96,6 +107,7 @@ def run(args: argparse.Namespace) -> None:
             budget=args.budget,
             seed=args.seed,
             known=known,
+            scorer=scorer,
             tick=lambda: advance(1),
         )
     save_profile(args.out, profile)
@@ -104,6 +116,15 @@ def run(args: argparse.Namespace) -> None:
     else:
         _show(profile, args.out)
         print(f"next: {_next_step(profile, args.out)}")
+
+
+def _starter(recordings: Sequence[Recording]) -> Profile:
+    """The scorer in the package for these answers."""
+    (kind,) = {recording.task.format.values for recording in recordings}
+    starter = None if kind is None else load_starter(kind)
+    if starter is None:
+        raise ValueError(f"there is no starter for {kind or 'such'} answers, only for {' and '.join(STARTERS)}")
+    return starter.whole
 
 
 def _next_step(profile: Profile, path: Path) -> str:

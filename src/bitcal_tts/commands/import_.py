@@ -1,4 +1,4 @@
-"""bitcal import: released per-item records -> outcomes."""
+"""bitcal import: logged texts -> a trace folder; released per-item records -> outcomes."""
 
 from __future__ import annotations
 
@@ -9,32 +9,49 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.commands import options
+from bitcal_tts.commands.logs import Log, add_columns, columns_of
+from bitcal_tts.commands.progress import progress
 from bitcal_tts.commands.replay import write_outcomes
 from bitcal_tts.commands.table import print_comparisons, print_rows
 from bitcal_tts.evaluation.comparison import compare
 from bitcal_tts.evaluation.metrics import summarise
-from bitcal_tts.evaluation.released import model_of, read_released, released_outcomes
+from bitcal_tts.evaluation.released import is_released, model_of, read_released, released_outcomes
 from bitcal_tts.files import write_json
+from bitcal_tts.halting.signals import TEXT_ONLY, Signals
+from bitcal_tts.logs.counting import APPROXIMATE, splitter
+from bitcal_tts.traces.importing import import_texts, manifest_of
 from bitcal_tts.traces.outcome import Outcome
+from bitcal_tts.traces.texts import TOP_K, complete_signals
 
 EXAMPLE = """example:
+  bitcal import logs.jsonl.gz --tokenizer tokenizer.json --bits 4 --out traces/logs
+  bitcal fit traces/logs --risk 0.02 --out profile.json
+  bitcal replay traces/logs --methods fixed,complete,stated,settled --profile profile.json
+
   bitcal import results/raw/exp_Qwen_Qwen2.5-7B-Instruct_1775428350.jsonl --out runs/paper-7b
   bitcal report runs/paper-7b
 
-Numbers are computed as the paper's were; docs/reproducing-the-paper.md says which of its tables follow."""
+A log is JSONL, JSON, CSV or Parquet, plain or compressed, with a question, a response and a gold answer under any
+names, or a chat log with or without log-probabilities. Records that the paper released are told by their columns, and
+their numbers are computed as the paper's were (docs/reproducing-the-paper.md)."""
 
 METHOD_ORDER = ("fixed", "adaptive", "bitcal_tts")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal import`."""
-    parser.add_argument("records", type=Path, nargs="+", help="JSONL files of released records")
-    parser.add_argument("--out", type=Path, help="a folder for outcomes.parquet and summary.json, one a file")
+    parser.add_argument("records", type=Path, nargs="+", metavar="FILE", help="logs, or released records")
+    parser.add_argument("--out", type=Path, help="a folder for the traces or outcomes, one inside it a file")
+    add_columns(parser)
+    parser.add_argument("--bits", type=float, default=16.0, help="precision of the model that wrote it (default: 16)")
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Import, print a table a file, and write the outcomes."""
+    """Import logs, or print a table of released records a file, and write what was read."""
+    if not all(map(is_released, args.records)):
+        _import_logs(args)
+        return
     tables = [(path, *import_records(path)) for path in args.records]
     for path, found, rows in tables:
         if args.out:
@@ -80,3 +97,40 @@ def paired(found: Sequence[Outcome]) -> list[dict[str, Any]]:
 
 def _rank(method: str) -> int:
     return METHOD_ORDER.index(method) if method in METHOD_ORDER else len(METHOD_ORDER)
+
+
+def _import_logs(args: argparse.Namespace) -> None:
+    if args.out is None:
+        raise ValueError("logs become trace folders: say where with --out")
+    told = []
+    for path in args.records:
+        folder = args.out if len(args.records) == 1 else args.out / path.name.partition(".")[0]
+        told.append(_import_log(path, folder, args))
+    if args.json:
+        print(json.dumps({"schema": 1, "folders": told}))
+
+
+def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    log = Log(path, columns_of(args), gold=False, answers=args.answers, close=args.close)
+    split = splitter(args.tokenizer)
+    longest, full = 0, True
+    for text in log.texts():
+        longest = max(longest, len(split(text.response)), len(text.tokens or ()))
+        full = full and complete_signals(text)
+    signals = Signals("top", k=TOP_K) if full else TEXT_ONLY
+    manifest = manifest_of(
+        model=log.model or path.name.partition(".")[0],
+        bits=args.bits,
+        answers=log.answers,
+        close=log.close,
+        budget=longest + 1,
+        source=path.name,
+        tokenizer=args.tokenizer or APPROXIMATE,
+        signals=signals,
+    )
+    with progress(f"importing {path.name}", log.n, quiet=args.json) as advance:
+        import_texts(log.texts(), log.n, folder, manifest, split, advance)
+    if not args.json:
+        print(f"traces: {folder} ({log.n} texts, {log.answers} answers, {signals} signals)")
+        print(f"next: bitcal fit {folder} --risk 0.02 --out profile.json")
+    return {"folder": str(folder), "n": log.n, "skipped": log.faults, "answers": log.answers, "signals": str(signals)}

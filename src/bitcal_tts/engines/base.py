@@ -64,6 +64,7 @@ class Request:
         method: Halts this request, and owns its budget and answer format (`to_the_end(budget)` never halts).
         seed: Sampling is seeded by (decoding seed, this), so it does not depend on the batch.
         prefix: What the response already begins with, as text or token ids; it is neither decoded nor returned.
+        question: What is asked, without the instructions of the prompt; methods that read it must be told.
     """
 
     id: str
@@ -71,6 +72,7 @@ class Request:
     method: Controller
     seed: int = 0
     prefix: str | Sequence[int] = ()
+    question: str | None = None
 
     @property
     def budget(self) -> int:

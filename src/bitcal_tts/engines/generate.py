@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -155,7 +156,8 @@ class BitCal:
         self._identity = Identity()
         if method.promises:
             self._check_model()
-        Session(method, signals=self._signals, identity=self._assumed())  # refuses early
+        Session(method, signals=self._signals, identity=self._assumed(), question="")  # refuses early
+        self._questions: Sequence[str] | None = None
         self._rows: list[_Row] = []
         self._length = -1
         self._count = 0
@@ -187,10 +189,11 @@ class BitCal:
                 row.session.end("budget")
         return [row.result for row in self._rows]
 
-    def kwargs(self, **options: Any) -> dict[str, Any]:
+    def kwargs(self, *, questions: Sequence[str] | None = None, **options: Any) -> dict[str, Any]:
         """What to pass to one `generate` call.
 
         Args:
+            questions: What each row's prompt asks, without its instructions, for a method that reads it.
             **options: How tokens are chosen: `do_sample`, `temperature`, `top_p`, `top_k`, `min_p`,
                 `repetition_penalty`. With a profile, whose promise is tied to them, they are passed on from here, those
                 that are not given as the model's generation config has them, with the budget, and with everything else
@@ -198,6 +201,7 @@ class BitCal:
                 error of Python's.
         """
         self._length = -1
+        self._questions = questions
         unknown = sorted(set(options) - {"do_sample", *DECODING})
         if unknown:
             raise ValueError(f"kwargs takes do_sample, {', '.join(DECODING)}; not {', '.join(unknown)}")
@@ -259,14 +263,24 @@ class BitCal:
     def _begin(self, input_ids: Tensor) -> None:
         """A new `generate` call."""
         count_tokens = token_counter(self.tokenizer)
+        questions: Sequence[str | None] = [None] * len(input_ids) if self._questions is None else self._questions
+        if len(questions) != len(input_ids):
+            raise ValueError(f"there are {len(input_ids)} prompts, but kwargs was told {len(questions)} questions")
+        if self.method.reads_question and self._questions is None:
+            name = self.method.parameters.name
+            raise ValueError(f"{name} reads the question: model.generate(..., **bitcal.kwargs(questions=[...]))")
         self._rows = [
             _Row(
                 Session(
-                    self.method, signals=self._signals, identity=self._served_to(prompt), count_tokens=count_tokens
+                    self.method,
+                    signals=self._signals,
+                    identity=self._served_to(prompt),
+                    question=question,
+                    count_tokens=count_tokens,
                 ),
                 self.tokenizer,
             )
-            for prompt in input_ids
+            for prompt, question in zip(input_ids, questions, strict=True)
         ]
         self._length = input_ids.shape[1]
         self._count = 0

@@ -123,7 +123,12 @@ class TransformersEngine:
             request = requests[i]
             prefix, text = self._prefix(request)
             session = Session(
-                request.method, signals=signals, identity=identity, prefix=text, count_tokens=count_tokens
+                request.method,
+                signals=signals,
+                identity=identity,
+                prefix=text,
+                question=request.question,
+                count_tokens=count_tokens,
             )
             prompt = self._forward.encode(request.prompt) + prefix
             rows[i] = Row(request, prompt, prefix, session, self.tokenizer, chunk_size)

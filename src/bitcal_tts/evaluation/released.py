@@ -27,6 +27,16 @@ _FIELDS = {
 _NAME = re.compile(r"exp_(?P<owner>[^_]+)_(?P<model>.+)_\d+")
 
 
+def is_released(path: Path) -> bool:
+    """Whether a file holds such records, by the columns of its first line."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            first = json.loads(file.readline())
+    except (OSError, ValueError):
+        return False
+    return isinstance(first, dict) and first.keys() >= {"task_id", "method", "budget", "bit_width"}
+
+
 def read_released(path: Path) -> list[dict[str, Any]]:
     """The records of one file, checked."""
     try:

@@ -20,7 +20,7 @@ class Complete(Controller):
         """The same method for another request."""
         return Complete(self.parameters)
 
-    def begin(self, prefix: str) -> None:
+    def begin(self, prefix: str, question: str | None) -> None:
         """Take the text that stands before the first token."""
         self._reading.feed(prefix)
 

@@ -128,6 +128,7 @@ class Decision:
         trace_stability: The paper's literal-repetition signal.
         hidden_stability: The paper's hidden-state signal.
         score: What a gate compares with its threshold; None where it judged nothing at this step.
+        answer: What the text stands for, where the method reads that off it.
         asks: What the method wants to know before it decides: the driver finds out and calls `tell`.
     """
 
@@ -139,6 +140,7 @@ class Decision:
     trace_stability: float | None = None
     hidden_stability: float | None = None
     score: float | None = None
+    answer: str | None = None
     asks: Question | None = None
 
     @property
@@ -164,6 +166,13 @@ class Controller(ABC):
     """Whether a stop inside the reasoning is followed by a landing."""
     promises: bool = False
     """Whether it promises something that is tied to what is served."""
+    reads_answers: bool = False
+    """Whether its decisions say what the text stands for, so that a text can be replayed that no model is there for."""
+
+    @property
+    def reads_question(self) -> bool:
+        """Whether it must know the question."""
+        return False
 
     @property
     def needs(self) -> frozenset[Signal]:
@@ -174,6 +183,10 @@ class Controller(ABC):
     def halts(self) -> bool:
         """Whether it ever halts."""
         return True
+
+    def looks_at(self, stage: Stage) -> bool:
+        """Whether there is anything left to cut short at a stage of the text."""
+        return stage in (Stage.REASONING, Stage.THINKING)
 
     @abstractmethod
     def fresh(self) -> Controller:
@@ -187,8 +200,8 @@ class Controller(ABC):
         """Take what was asked for and decide."""
         raise ValueError(f"{self.parameters.name} asked for no probe")
 
-    def begin(self, prefix: str) -> None:  # noqa: B027  (most methods have nothing to do)
-        """Take the text that stands before the first token; nothing is decided on it."""
+    def begin(self, prefix: str, question: str | None) -> None:  # noqa: B027  (most methods have nothing to do)
+        """Take the text that stands before the first token, on which nothing is decided, and the question."""
 
     def finish(self) -> None:  # noqa: B027
         """The request has ended."""

@@ -1,4 +1,8 @@
-"""What decoding yields for free about whether an answer is settled, kept up to date token by token in O(1)."""
+"""What decoding yields for free about whether an answer is settled, kept up to date token by token in O(1).
+
+Three sources: the values that the text has named (`halting.values`), its statements and the words between them, and the
+signals of its tokens, where there are any.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from numpy.typing import NDArray
 
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.halting.statements import Statement, StatementDetector
+from bitcal_tts.halting.values import COLUMNS, KINDS, Asking, Candidates, Look, Sentences
 
 WINDOW = 16
 _FLOOR = -12.0  # below this a log-probability says no more
@@ -28,7 +33,7 @@ _WORDS = {
 _MARKERS = re.compile("|".join(rf"(?P<{name}>\b(?:{words})\b)" for name, words in _WORDS.items()), re.IGNORECASE)
 MARKERS = tuple(_WORDS)
 
-NAMES = (
+OF_THE_TEXT = (
     "tokens",
     "share_of_budget",
     "at_statement",
@@ -54,7 +59,12 @@ NAMES = (
     "margin_min_value",
     "coarseness",
 )
-"""Order of the numbers in a vector; profiles name the ones they use."""
+"""Order of the numbers that do not depend on a value."""
+NAMES = (*OF_THE_TEXT, *COLUMNS)
+"""Order of the numbers in a row; profiles name the ones they use. Those of `COLUMNS` need the question."""
+
+NO_CANDIDATE = -10.0
+"""In place of what is told of a candidate where none stands yet."""
 
 
 def signal_of(name: str) -> Signal | None:
@@ -72,8 +82,9 @@ _MADE_OF = (
     ("unlikely_", Signal.LOGPROB),
     ("margin_", Signal.MARGIN),
 )
+_ALL_SIGNALS = {Signal.ENTROPY, Signal.LOGPROB, Signal.MARGIN}
 _COLUMNS_OF = {
-    signal: [i for i, name in enumerate(NAMES) if signal_of(name) is signal]
+    signal: [i for i, name in enumerate(OF_THE_TEXT) if signal_of(name) is signal]
     for signal in (Signal.ENTROPY, Signal.LOGPROB, Signal.MARGIN)
 }
 
@@ -85,9 +96,19 @@ class Features:
         detector: Finds statements.
         bits: Served weight precision.
         budget: Hard cap on new tokens.
+        question: What was asked; without it the text's values are not looked at.
+        values: Their kind, by its name in `KINDS`; None where answers are any text.
     """
 
-    def __init__(self, detector: StatementDetector, *, bits: float, budget: int) -> None:
+    def __init__(
+        self,
+        detector: StatementDetector,
+        *,
+        bits: float,
+        budget: int,
+        question: str | None = None,
+        values: str | None = None,
+    ) -> None:
         self._detector = detector.fresh()
         self._bits, self._budget = bits, budget
         self.tokens = 0
@@ -110,12 +131,57 @@ class Features:
         self._last = _Extremes()
         self._since_redo = _Extremes()
         self._at: tuple[float, float] = (0.0, 0.0)
+        self.at_sentence_end = False
+        """Whether the last token ended a sentence, and a candidate stands."""
+        self._sentences = Sentences()
+        self._kind = None if question is None or values is None else KINDS[values]
+        self._candidates = None
+        if question is not None and self._kind is not None:
+            self._candidates = Candidates(Asking(question), self._kind)
 
-    def update(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> Statement | None:
-        """Take a token; the statement that it completes, or None. What is not known of one token is not known."""
+    def update(
+        self,
+        text: str,
+        entropy: float | None,
+        logprob: float | None,
+        margin: float | None,
+        *,
+        writing: bool = False,
+    ) -> Statement | None:
+        """Take a token; the statement that it completes, or None. What is not known of one token is not known.
+
+        Args:
+            text: The token.
+            entropy: Of the distribution that it was chosen from.
+            logprob: Its own.
+            margin: Between the two likeliest.
+            writing: Whether the thinking is over.
+        """
         self.tokens += 1
-        if entropy is None or logprob is None or margin is None:
-            entropy, logprob, margin = self._note_absent(entropy, logprob, margin)
+        if entropy is logprob is margin is None:
+            self._absent |= _ALL_SIGNALS
+        else:
+            self._take_signals(*self._known(entropy, logprob, margin))
+        self._count_markers(text)
+        self.at_sentence_end = False
+        if self._candidates is not None:
+            for sentence in self._sentences.feed(text):
+                stands = self._candidates.feed(sentence, self.tokens, writing=writing)
+                self.at_sentence_end = stands or self.at_sentence_end
+        statement = self._detector.feed(text)
+        if statement is not None:
+            self._state(statement)
+        return statement
+
+    def _known(self, entropy: float | None, logprob: float | None, margin: float | None) -> tuple[float, float, float]:
+        """What takes the place of unknown numbers inside; the vector tells them as unknown."""
+        if entropy is not None and logprob is not None and margin is not None:
+            return entropy, logprob, margin
+        values = {Signal.ENTROPY: entropy, Signal.LOGPROB: logprob, Signal.MARGIN: margin}
+        self._absent |= {name for name, value in values.items() if value is None}
+        return entropy or 0.0, logprob or 0.0, margin or 0.0
+
+    def _take_signals(self, entropy: float, logprob: float, margin: float) -> None:
         logprob = max(logprob, _FLOOR)
         self._entropies.append(entropy)
         self._recent.append((logprob, margin))
@@ -123,25 +189,14 @@ class Features:
         self._logprob_min = min(self._logprob_min, logprob)
         self._since_statement.add(entropy, logprob, margin)
         self._since_redo.add(entropy, logprob, margin)
-        self._count_markers(text)
-        statement = self._detector.feed(text)
-        if statement is not None:
-            self._state(statement)
-        return statement
-
-    def _note_absent(self, *values: float | None) -> tuple[float, float, float]:
-        """What takes the place of unknown numbers inside; the vector tells them as unknown."""
-        names = (Signal.ENTROPY, Signal.LOGPROB, Signal.MARGIN)
-        self._absent |= {name for name, value in zip(names, values, strict=True) if value is None}
-        entropy, logprob, margin = (0.0 if value is None else value for value in values)
-        return entropy, logprob, margin
 
     def _state(self, statement: Statement) -> None:
         self.statements += 1
         self._agreeing = self._agreeing + 1 if statement.value == self.value else 1
         self.value, self._strong = statement.value, statement.strong
         self._values.add(statement.value)
-        self._at = (min(lp for lp, _ in self._recent), min(m for _, m in self._recent))
+        if self._recent:
+            self._at = (min(lp for lp, _ in self._recent), min(m for _, m in self._recent))
         self._last, self._since_statement = self._since_statement, _Extremes()
         self._redo_before_statement, self._redo_since_statement = self._redo_since_statement, False
 
@@ -162,8 +217,22 @@ class Features:
         if len(self._line) > 400:
             self._line = self._line[-400:]
 
+    def look(self, *, at_statement: bool) -> Look:
+        """The values that the text may stand for now, and a row of `NAMES` for each; NaN is what cannot be known."""
+        vector = self.vector(at_statement=at_statement).astype(np.float32)
+        if self._candidates is None or not self._candidates.stand:
+            stated = [] if self.value is None else [self.value]
+            unknown = np.nan if self._candidates is None else NO_CANDIDATE
+            return Look(stated, np.concatenate((vector, np.full(len(COLUMNS), unknown, np.float32)))[None])
+        values, rows = self._candidates.look()
+        return Look(values, np.hstack((np.tile(vector, (len(rows), 1)), rows)))
+
+    def text_of(self, value: Any) -> str:
+        """A value of a look as an answer is written."""
+        return value if self._kind is None or isinstance(value, str) else self._kind.text(value)
+
     def vector(self, *, at_statement: bool) -> NDArray[np.float64]:
-        """The features now, in the order of `NAMES`; NaN is what cannot be known.
+        """What does not depend on a value; NaN is what cannot be known.
 
         At a statement, `since` reaches back to the one before.
         """

@@ -69,6 +69,7 @@ class Gate(Controller):
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
         self.tokens = 0
+        self.stage = Stage.REASONING
         self._asked: tuple[float | None, float | None] | None = None
 
     def fresh(self: G) -> G:
@@ -79,6 +80,10 @@ class Gate(Controller):
     def needs(self) -> frozenset[Signal]:
         """The model's answers where it asks for them."""
         return frozenset() if self.question is None else frozenset({Signal.PROBE})
+
+    def stands_for(self) -> str | None:
+        """What the text stands for at the last look, where the gate reads that off it."""
+        return None
 
     def token(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> float | None:
         """Take a token; the score of a look that it ends, or None."""
@@ -100,12 +105,13 @@ class Gate(Controller):
         """Take the next step and decide, or ask."""
         require(self, step)
         every = self.parameters.every
+        self.stage = step.stage
         score: float | None = None
         before = self.tokens
         for text, entropy, logprob, margin in step.tokens():
             self.tokens += 1
             score = _higher(score, self.token(text, entropy, logprob, margin))
-        if step.stage is Stage.OVER:
+        if not self.looks_at(step.stage):
             return self._decide(None, step.entropy, at_boundary=False)
         at_boundary = self.tokens // every > before // every
         if at_boundary and self.wants_probe():
@@ -126,7 +132,7 @@ class Gate(Controller):
 
     def _decide(self, score: float | None, entropy: float | None, *, at_boundary: bool) -> Decision:
         action, reason = self._verdict(score, at_boundary)
-        return Decision(action, reason, self.tokens, entropy=entropy, score=score)
+        return Decision(action, reason, self.tokens, entropy=entropy, score=score, answer=self.stands_for())
 
     def _verdict(self, score: float | None, at_boundary: bool) -> tuple[Action, Reason]:
         threshold = self.parameters.threshold

@@ -15,8 +15,10 @@ class Stage(Word):
     """No answer has been given; the text is not inside marked thinking."""
     THINKING = "thinking"
     """Inside the thinking."""
+    WRITING = "writing"
+    """The thinking was closed, and no answer stands yet behind it."""
     OVER = "over"
-    """The thinking was closed, or an answer stands outside of any thinking: nothing is left to cut short."""
+    """An answer stands outside of any thinking: nothing is left to cut short."""
 
 
 class ThinkingTracker:
@@ -71,8 +73,10 @@ class Reading:
     @property
     def stage(self) -> Stage:
         """Where the text stands now."""
-        if self.answered or (self._thinks and self._thinking.over):
+        if self.answered:
             return Stage.OVER
+        if self._thinks and self._thinking.over:
+            return Stage.WRITING
         return Stage.THINKING if self._thinking.inside else Stage.REASONING
 
     def feed(self, piece: str) -> None:

@@ -160,6 +160,7 @@ class Session:
         signals: What will be fed. A method that needs more is refused.
         identity: What is being served, for methods whose promise is tied to it.
         prefix: Text that the response already begins with; it is not counted.
+        question: What was asked, for methods that read it.
         count_tokens: Tokens of a text that would be forced; by default no more than it has bytes.
         watch: Told of every decision.
         heed: Whether decisions are followed; otherwise they are only told, and the request runs to its end.
@@ -172,6 +173,7 @@ class Session:
         signals: Signals | None = None,
         identity: Identity | None = None,
         prefix: str = "",
+        question: str | None = None,
         count_tokens: Callable[[str], int] | None = None,
         watch: Callable[[Decision], None] | None = None,
         heed: bool = True,
@@ -189,7 +191,9 @@ class Session:
         self._reading = Reading(p.format, p.opening, p.close) if self.method.lands else None
         if self._reading is not None:
             self._reading.feed(prefix)
-        self.method.begin(prefix)
+        if question is None and self.method.reads_question:
+            raise ValueError(f"{p.name} reads the question, which is not known here: Session(..., question=...)")
+        self.method.begin(prefix, question)
         self.tokens = 0
         """Tokens decided on; those of an unfinished chunk wait."""
         self.decoded = self.landing_tokens = self.probe_tokens = 0
@@ -408,7 +412,7 @@ class Session:
     def _must_land(self) -> bool:
         """Whether the budget is down to what writing the answer may take, as far ahead as the next boundary."""
         p = self._p
-        if self._reading is None or not p.reserve or self._reading.stage is Stage.OVER:
+        if self._reading is None or not p.reserve or not self.method.looks_at(self._reading.stage):
             return False
         at_boundary = self.tokens // p.every > (self.tokens - p.chunk_size) // p.every
         return bool(at_boundary and self.tokens + max(p.every, p.chunk_size) > p.budget - p.reserve)

@@ -1,4 +1,4 @@
-"""Method `settled`: stop where an answer has just been stated and a fitted score says that it will stand."""
+"""Method `settled`: stop where the text stands for a value and a fitted score says that it will stand by it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bitcal_tts.halting.controller import Step
 from bitcal_tts.halting.drift import MIN_REFERENCE, NO_LOOK, DriftMonitor, Turn
 from bitcal_tts.halting.features import Features
@@ -19,11 +16,14 @@ from bitcal_tts.halting.identity import UNKNOWN, Identity, IdentityError
 from bitcal_tts.halting.loops import LoopGuard
 from bitcal_tts.halting.policy import Action, Reason
 from bitcal_tts.halting.profile import Profile, ProfileError
+from bitcal_tts.halting.reading import Stage
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.halting.statements import detector_for
+from bitcal_tts.halting.values import Look
 
 S = TypeVar("S", bound="Settled")
 
+LOOKS = ("sentences", "statements", "boundaries", "both")
 CERTIFIED = ("looks", "every", "fallback_after", "guard", "reserve", "chunk_size", "answers")
 """Settings that a certificate rests on, besides the threshold and the think markers."""
 
@@ -34,16 +34,17 @@ class SettledParameters(GateParameters):
 
     Attributes:
         profile: Scores the looks and brings the threshold for the served bits.
-        looks: `statements`, with boundaries as a fallback where none has come by `fallback_after` tokens;
-            `boundaries`; or `both`.
-        fallback_after: Tokens without a statement from which on boundaries are looked at.
+        looks: `sentences`, the ends of all sentences once a value has come out; `statements`, where an answer has just
+            been stated; either with boundaries as a fallback where none has come by `fallback_after` tokens;
+            `boundaries`; or `both` statements and boundaries.
+        fallback_after: Tokens without a look from which on boundaries are looked at.
         guard: Whether exact repetition ends the reasoning, at the next boundary.
         force: Use the profile on what it was not fitted on, where no promise holds.
         declare: What is served, as far as it cannot be read: `{"task": "gsm8k"}`.
     """
 
     profile: Profile
-    looks: str = "statements"
+    looks: str = "sentences"
     fallback_after: int = 128
     guard: bool = True
     force: bool = False
@@ -53,8 +54,8 @@ class SettledParameters(GateParameters):
         super().__post_init__()
         if not isinstance(self.profile, Profile):
             raise ValueError(f"profile must be a Profile or its JSON object, got {type(self.profile).__name__}")
-        if self.looks not in ("statements", "boundaries", "both"):
-            raise ValueError(f"looks must be statements, boundaries or both, got {self.looks!r}")
+        if self.looks not in LOOKS:
+            raise ValueError(f"looks must be one of {', '.join(LOOKS)}, got {self.looks!r}")
         if not isinstance(self.declare, Mapping):
             raise ValueError(f"declare must be a mapping of keys to values, got {self.declare!r}")
 
@@ -88,7 +89,7 @@ def warn_forced(refusal: str) -> None:
 
 
 class Settled(Gate):
-    """Looks at answer statements; at boundaries only as long as no answer has been stated, or where told to.
+    """Looks at sentence ends or statements; at boundaries only as long as there was neither, or where told to.
 
     Args:
         parameters: With the profile.
@@ -97,13 +98,14 @@ class Settled(Gate):
 
     reason = Reason.SETTLED
     promises = True
+    reads_answers = True
 
     def __init__(self, parameters: SettledParameters, monitor: DriftMonitor | None = None) -> None:
         super().__init__(parameters)
         self.monitor = monitor
-        detector = detector_for(parameters.format.stated)
-        self._features = Features(detector, bits=parameters.bits, budget=parameters.budget)
-        self._stated_at = 0
+        self._features = self._read(None)
+        self._looked_at = 0
+        self._stands_for: Any = None
         self._guard = LoopGuard() if parameters.guard else None
         self._turn: Turn | None = None
 
@@ -117,16 +119,37 @@ class Settled(Gate):
         needs: frozenset[Signal] = self.parameters.profile.needs
         return needs
 
+    @property
+    def reads_question(self) -> bool:
+        """Where the profile does."""
+        reads: bool = self.parameters.profile.reads_question
+        return reads
+
+    def looks_at(self, stage: Stage) -> bool:
+        """Looks go on in the write-up: some models compute their answer only there."""
+        return stage is not Stage.OVER
+
     def check(self, identity: Identity) -> None:
         """Refuse to serve what the profile was not fitted on."""
         self.parameters.check(identity)
 
-    def begin(self, prefix: str) -> None:
+    def begin(self, prefix: str, question: str | None) -> None:
         """Take a turn among the requests that are watched; responses were fitted on from their beginning."""
+        self._features = self._read(question)
         if prefix and self.promises:
             refusal = "the profile's promise does not hold for a response that begins with a prefix"
             refuse(refusal, "decode it from its beginning, or force it", force=self.parameters.force)
         self._turn = None if self.monitor is None else self.monitor.turn()
+
+    def _read(self, question: str | None) -> Features:
+        p = self.parameters
+        return Features(
+            detector_for(p.format.stated),
+            bits=p.bits,
+            budget=p.budget,
+            question=question if self.reads_question else None,
+            values=p.format.values,
+        )
 
     def finish(self) -> None:
         """A request that ended without a look is watched too."""
@@ -137,20 +160,25 @@ class Settled(Gate):
         """Score a statement that this token completes."""
         if self._guard is not None:
             self._guard.feed(text)
-        statement = self._features.update(text, entropy, logprob, margin)
-        if statement is None or self.parameters.looks == "boundaries":
+        features, looks = self._features, self.parameters.looks
+        stated = features.update(text, entropy, logprob, margin, writing=self.stage is Stage.WRITING) is not None
+        if looks == "boundaries" or not (stated or (looks == "sentences" and features.at_sentence_end)):
             return None
-        self._stated_at = self.tokens
-        return self._judge(self._features.vector(at_statement=True))
+        self._looked_at = self.tokens
+        return self._judge(features.look(at_statement=stated))
 
     def boundary(self, step: Step) -> float | None:
         """Score a boundary, where boundaries are looked at."""
         p = self.parameters
-        if self._stated_at == self.tokens:
+        if self._looked_at == self.tokens:
             return None  # judged already
-        if p.looks == "statements" and (self._features.statements or self.tokens < p.fallback_after):
+        if p.looks in ("sentences", "statements") and (self._looked_at or self.tokens < p.fallback_after):
             return None
-        return self._judge(self._features.vector(at_statement=False))
+        return self._judge(self._features.look(at_statement=False))
+
+    def stands_for(self) -> str | None:
+        """The value of the best candidate at the last look."""
+        return None if self._stands_for is None else self._features.text_of(self._stands_for)
 
     def _verdict(self, score: float | None, at_boundary: bool) -> tuple[Action, Reason]:
         """As any gate; and what repeats itself exactly has said all that it will say."""
@@ -161,8 +189,9 @@ class Settled(Gate):
             return Action.STOP, Reason.LOOP
         return action, reason
 
-    def _judge(self, vector: NDArray[np.float64]) -> float:
-        score: float = self.parameters.profile.score(vector)
+    def _judge(self, look: Look) -> float:
+        score: float
+        score, self._stands_for = self.parameters.profile.judge(look)
         return score
 
 

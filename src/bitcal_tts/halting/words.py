@@ -9,3 +9,8 @@ class Word(str, Enum):
     """A string enum that prints as its value (`enum.StrEnum` needs Python 3.11)."""
 
     __str__ = str.__str__
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a list that reads like a sentence."""
+    return frozenset(text.split())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.halting.answers import FORMATS, MARKER, as_number
+from bitcal_tts.halting.answers.numbers import number_in
 from bitcal_tts.tasks.base import Item, Task, TaskError, read_template
 from bitcal_tts.tasks.mathematics import same
 
@@ -175,6 +176,14 @@ def _same_mathematics(answer: str, item: Item) -> bool:
     if FORMATS["boxed"].equal(answer, item.answer):
         return True
     return same(item.answer, answer)
+
+
+def same_expression(answer: str, item: Item) -> bool:
+    """Equality of expressions as models write them; where both are numbers, of numbers."""
+    number, gold = number_in(answer), number_in(item.answer)
+    if FORMATS["expression"].equal(answer, item.answer) or (number is not None and number == gold):
+        return True
+    return number is None and gold is None and same(item.answer, answer)
 
 
 SCORERS = {"math": _same_mathematics}

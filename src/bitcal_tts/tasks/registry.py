@@ -17,8 +17,11 @@ from bitcal_tts.tasks.listed import (
     gsm8k_from_hub,
     math_from_hub,
     prints_the_answer,
+    same_expression,
 )
 
+TEXTS = "texts"
+"""The task of texts that were imported: whatever they were asked."""
 TASKS = ("gsm_symbolic", "gsm8k", "math", "choice", "code", "codeio", "jsonl")
 
 
@@ -77,9 +80,11 @@ def _load(name: str, data: str | None, split: str, answers: str | None) -> Task:
 
 def restore_task(name: str, answers: str, *, split: str = "test", execute: bool = False) -> Task:
     """The task whose items are in traces already: its answer format and scorer, without data file or hub."""
-    if name not in ("gsm8k", "jsonl", *LISTED_FORMATS):
+    if name not in ("gsm8k", "jsonl", TEXTS, *LISTED_FORMATS):
         return load_task(name, split=split, answers=answers)
     scorer = prints_the_answer if execute else SCORERS.get(name)
+    if name == TEXTS and answers == "expression":
+        scorer = same_expression
     return Task(name, "{question}", FORMATS[answers], lambda n, seed: [], scorer=scorer)
 
 

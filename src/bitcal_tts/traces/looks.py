@@ -22,10 +22,11 @@ from bitcal_tts.halting.gate import Gate
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.policy import Action
 from bitcal_tts.halting.session import Session
+from bitcal_tts.halting.values import KINDS, Look
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.oracle import informed
 from bitcal_tts.traces.outcome import Outcome, outcome_of
-from bitcal_tts.traces.replay import check_format, full_run, probe_at, replay
+from bitcal_tts.traces.replay import check_format, full_run, landing_at, replay
 from bitcal_tts.traces.schema import Trace
 
 Bools = NDArray[np.bool_]
@@ -122,6 +123,61 @@ class Stops:
 
 
 @dataclass(frozen=True)
+class CandidateRows:
+    """Values that texts may stand for at their looks, one row each, in the order of the looks.
+
+    Attributes:
+        look: Which look a row is of.
+        right: Whether the value is right, and so is what the model answers there, where that is known.
+        same: Whether it is the one that the full trace ends with, likewise.
+        vectors: What a scorer sees, in the order of `NAMES`.
+    """
+
+    look: Ints
+    right: Bools
+    same: Bools
+    vectors: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, bool, bool]], vectors: Sequence[NDArray[np.float32]]) -> CandidateRows:
+        """From one tuple and one vector a row."""
+        look, right, same = zip(*rows, strict=True) if rows else ((), (), ())
+        return cls(
+            np.array(look, dtype=np.int64),
+            np.array(right, dtype=np.bool_),
+            np.array(same, dtype=np.bool_),
+            np.concatenate(vectors) if vectors else np.zeros((0, len(NAMES)), np.float32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.look)
+
+    def label(self, name: str) -> Bools:
+        """`gold`: right. `final`: what the full run ends with.
+
+        "Right, or the full run is wrong anyway" would be the loss itself, and is worse: a scorer learns from it to give
+        up early on items that look hopeless.
+        """
+        if name not in ("gold", "final"):
+            raise ValueError(f"label must be gold or final, got {name!r}")
+        return self.right if name == "gold" else self.same
+
+    def of_looks(self, looks: Ints, n: int) -> CandidateRows:
+        """Those of some of `n` looks, which are numbered anew in their order."""
+        number = np.full(n, -1, dtype=np.int64)
+        number[looks] = np.arange(len(looks))
+        rows = np.nonzero(number[self.look] >= 0)[0]
+        rows = rows[np.argsort(number[self.look[rows]], kind="stable")]
+        return CandidateRows(number[self.look[rows]], self.right[rows], self.same[rows], self.vectors[rows])
+
+    def best(self, scores: Floats) -> Ints:
+        """The row with the highest score of each look; the first of equals."""
+        highest = np.maximum.reduceat(scores, np.unique(self.look, return_index=True)[1])
+        rows = np.nonzero(scores == highest[self.look])[0]
+        return rows[np.unique(self.look[rows], return_index=True)[1]]
+
+
+@dataclass(frozen=True)
 class LookTable:
     """Looks, one row each, in the order of the traces; and how each trace ends where no look stops it.
 
@@ -133,8 +189,9 @@ class LookTable:
         full_tokens: Of the undisturbed trace.
         full_right: Whether the undisturbed trace is right.
         strict: Whether a score must lie above the threshold, not at it.
-        scores: What the gate compares with its threshold; NaN where that is left to a scorer.
-        vectors: What the gate sees, in the order of `NAMES`; no columns where it was not asked for.
+        scores: What the gate compares with its threshold.
+        candidates: What the gate sees at its looks; empty where that was not asked for.
+        read: Whether what a stop would answer is read off the text: it is then worth what the best candidate is.
     """
 
     trace: Ints
@@ -145,7 +202,8 @@ class LookTable:
     full_right: Bools
     strict: bool
     scores: Floats
-    vectors: Floats
+    candidates: CandidateRows
+    read: bool = False
 
     def __len__(self) -> int:
         return len(self.trace)
@@ -171,7 +229,8 @@ class LookTable:
             full_right=self.full_right[chosen],
             strict=self.strict,
             scores=self.scores[rows],
-            vectors=self.vectors[rows],
+            candidates=self.candidates.of_looks(rows, len(self)),
+            read=self.read,
         )
 
     @classmethod
@@ -197,33 +256,74 @@ class LookTable:
             full_right=together("full_right"),
             strict=tables[0].strict,
             scores=together("scores"),
-            vectors=together("vectors"),
+            candidates=CandidateRows(
+                np.concatenate(
+                    [
+                        table.candidates.look + offset
+                        for table, offset in zip(tables, np.cumsum([0, *map(len, tables)])[:-1], strict=True)
+                    ]
+                ),
+                *(
+                    np.concatenate([getattr(table.candidates, name) for table in tables])
+                    for name in ("right", "same", "vectors")
+                ),
+            ),
+            read=tables[0].read,
         )
 
-    def label(self, name: str) -> Bools:
-        """`gold`: the answer here is right. `final`: it is the one that the full run ends with.
+    def judged(self, scores_of: Callable[[NDArray[np.float32]], Floats]) -> LookTable:
+        """The same looks with a scorer's scores; where stops are worth what is read off the text, with its choice."""
+        if not len(self):
+            return self
+        scores = scores_of(self.candidates.vectors)
+        best = self.candidates.best(scores)
+        judged = dataclasses.replace(self, scores=scores[best])
+        if not self.read:
+            return judged
+        right, same = self.candidates.right[best], self.candidates.same[best]
+        # A loop ends a text with what it stood for at its last look.
+        traces, last = np.unique(self.trace[::-1], return_index=True)
+        looped = self.ends.halted[traces]
+        at, look = traces[looped], len(self) - 1 - last[looped]
+        ends = {"right": self.ends.right.copy(), "same": self.ends.same.copy()}
+        ends["right"][at], ends["same"][at] = right[look], same[look]
+        return dataclasses.replace(
+            judged,
+            stops=dataclasses.replace(self.stops, right=right, same=same),
+            ends=dataclasses.replace(self.ends, **ends),
+        )
 
-        "Right, or the full run is wrong anyway" would be the loss itself, and is worse: a scorer learns from it to give
-        up early on items that look hopeless.
-        """
-        if name not in ("gold", "final"):
-            raise ValueError(f"label must be gold or final, got {name!r}")
-        return self.stops.right if name == "gold" else self.stops.same
+    def without_candidates(self) -> LookTable:
+        """The same looks, without what their scores were made of."""
+        return dataclasses.replace(self, candidates=CandidateRows.of([], []))
 
-    def cut(self, threshold: float, scores: Floats | None = None) -> Cut:
-        """What a gate does at a threshold: it stops at the first look that reaches it.
+    def at_most_once(self, tokens: int | None, *, right: bool = False, same: bool = False) -> LookTable:
+        """The one trace of this table as a method sees it that looks once, at `tokens`, and stops; or never."""
+        row = (0 if tokens is None else tokens, 0, right, same, True, "")
+        n = 0 if tokens is None else 1
+        return dataclasses.replace(
+            self,
+            trace=np.zeros(n, dtype=np.int64),
+            at=np.full(n, row[0], dtype=np.int64),
+            stops=Stops.of([row] * n),
+            scores=np.ones(n),
+            candidates=CandidateRows.of([], []),
+        )
 
-        Args:
-            threshold: From which score on to stop.
-            scores: One a look, in place of the gate's own.
-        """
-        look = self._first(self.scores if scores is None else scores, threshold)
+    def cut(self, threshold: float) -> Cut:
+        """What a gate does at a threshold: it stops at the first look that reaches it."""
+        look = self._first(self.scores, threshold)
         early = look >= 0
         columns = {}
         for name in ("tokens", "probe_tokens", "right", "same", "halted", "reasons"):
             there, end = getattr(self.stops, name), getattr(self.ends, name)
             columns[name] = np.where(early, there[look], end) if len(self) else end
         return self._cut(**columns)
+
+    def places(self, thresholds: Floats) -> Ints:
+        """Tokens at which each trace is stopped by a threshold of its own, without a landing; 0 where it is not."""
+        look = self._first(self.scores - thresholds[self.trace], 0.0)
+        return np.where(look >= 0, self.at[look], 0) if len(self) else np.zeros(self.n, dtype=np.int64)
 
     def full(self) -> Cut:
         """What the undisturbed traces come to."""
@@ -248,11 +348,11 @@ class LookTable:
         look[stopped] = hits[first]
         return look
 
-    def first_scores(self, scores: Floats) -> Floats:
+    def first_scores(self) -> Floats:
         """The score at the first look of each trace, `NO_LOOK` where it has none: what drift is watched by."""
         traces, first = np.unique(self.trace, return_index=True)
         watched = np.full(self.n, NO_LOOK)
-        watched[traces] = scores[first]
+        watched[traces] = self.scores[first]
         return watched
 
     def score_values(self) -> Floats:
@@ -284,7 +384,7 @@ def walk(
     *,
     identity: Identity | None = None,
     rising: bool = False,
-    vector_of: Callable[[Any], Floats] | None = None,
+    look_of: Callable[[Any], Look] | None = None,
     tick: Callable[[], None] | None = None,
 ) -> LookTable:
     """Walk a gate whose threshold is out of reach along traces and note its looks.
@@ -295,7 +395,7 @@ def walk(
         task: Scores answers.
         identity: Of the recording, for a gate whose promise is tied to one.
         rising: Leave out looks that score no higher than one before them.
-        vector_of: What the gate sees at a look, asked of the gate right then.
+        look_of: What the gate sees at a look, asked of the gate right then.
         tick: Told of each trace.
     """
     check_format(gate, task)
@@ -304,10 +404,11 @@ def walk(
     stops: list[tuple[int, int, bool, bool, bool, str]] = []
     ends: list[tuple[int, int, bool, bool, bool, str]] = []
     fulls: list[tuple[int, bool]] = []
-    vectors: list[Floats] = []
+    candidates: list[tuple[int, bool, bool]] = []
+    vectors: list[NDArray[np.float32]] = []
     for i, trace in enumerate(traces):
         full = full_run(trace, gate.parameters)
-        judge = _Judge(trace, full.answer, task, lands=type(gate).action is Action.STOP)
+        judge = _Judge(trace, full.answer, task, gate)
         highest = -math.inf
 
         def note(session: Session, decision: Decision, i: int = i, judge: _Judge = judge) -> None:
@@ -316,11 +417,15 @@ def walk(
                 return
             highest = max(highest, decision.score)
             rows.append((i, decision.tokens, decision.score))
-            stops.append((*judge.stopped(session), True, reason))
-            if vector_of is not None:
-                vectors.append(vector_of(session.method))
+            stopped = judge.stopped(session, decision.answer)
+            stops.append((*stopped, True, reason))
+            if look_of is not None:
+                look = look_of(session.method)
+                vectors.append(look.rows)
+                worths = judge.candidates(look.values, stopped[2:])
+                candidates.extend((len(rows) - 1, *worth) for worth in worths)
 
-        seen = trace.signals.present if vector_of is not None else None
+        seen = trace.signals.present if look_of is not None else None
         end = replay(trace, informed(gate, trace, task), identity=identity, watch=note, fed=seen).outcome
         ends.append((end.tokens, end.probe_tokens, *judge.worth(end.answer), end.decision is not None, end.reason))
         fulls.append((full.tokens, task.correct(full.answer, trace.item)))
@@ -337,24 +442,52 @@ def walk(
         full_right=np.array(full_right, dtype=np.bool_),
         strict=type(gate).strict,
         scores=np.array(scores, dtype=np.float64),
-        vectors=np.array(vectors).reshape(len(rows), len(NAMES) if vector_of else 0),
+        candidates=CandidateRows.of(candidates, vectors),
+        read=bool(traces) and _is_text(traces[0]),
     )
+
+
+def _is_text(trace: Trace) -> bool:
+    """Whether no model is there to be asked what it would have answered."""
+    return trace.probes is None and trace.signals.distribution == "absent"
 
 
 class _Judge:
     """What leaving a trace is worth."""
 
-    def __init__(self, trace: Trace, final: str | None, task: Task, *, lands: bool) -> None:
-        self._trace, self._final, self._task, self._lands = trace, final, task, lands
+    def __init__(self, trace: Trace, final: str | None, task: Task, gate: Gate) -> None:
+        self._trace, self._final, self._task, self._gate = trace, final, task, gate
+        self._worths: dict[Any, tuple[bool, bool]] = {}
 
-    def stopped(self, session: Session) -> tuple[int, int, bool, bool]:
+    def stopped(self, session: Session, stands_for: str | None) -> tuple[int, int, bool, bool]:
         """Tokens, probe tokens, right, same, if the session were stopped here."""
         at = session.tokens
-        if self._lands:
-            tokens, answer = session.if_stopped(lambda: probe_at(self._trace, at))
+        if type(self._gate).action is Action.STOP:
+            tokens, answer = session.if_stopped(lambda: landing_at(self._trace, at, stands_for, self._gate))
         else:
             tokens, answer = at, self._task.format.value(self._trace.text_at(at))
         return (tokens, session.probe_tokens, *self.worth(answer))
+
+    def candidates(self, values: Sequence[Any], stop: tuple[bool, bool]) -> list[tuple[bool, bool]]:
+        """Right and same of the values that the text may stand for, at a stop that is worth `stop`.
+
+        Of a text only they can tell. Where a model was asked, its answer counts, and only with the value that it gave.
+        """
+        if _is_text(self._trace):
+            return [self._worth_of(value) for value in values or [None]]
+        if len(values) < 2:
+            return [stop]
+        worths = (self._worth_of(value) for value in values)
+        return [(right and stop[0], same and stop[1]) for right, same in worths]
+
+    def _worth_of(self, value: Any) -> tuple[bool, bool]:
+        if value is None:
+            return self.worth(None)
+        if value not in self._worths:
+            kind = KINDS.get(self._task.format.values or "")
+            text = value if kind is None or isinstance(value, str) else kind.text(value)
+            self._worths[value] = self.worth(text)
+        return self._worths[value]
 
     def worth(self, answer: str | None) -> tuple[bool, bool]:
         """Whether an answer is right, and whether it is the full run's; where that has none, nothing is lost."""

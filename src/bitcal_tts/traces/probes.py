@@ -1,4 +1,4 @@
-"""Recorded probes: what the model answers when made to, at every boundary and after every stated answer of a trace.
+"""Recorded probes: what the model answers when made to, at every boundary, sentence end and stated answer of a trace.
 
 Recorded once, they let every probing rule and every soft landing be replayed, with what they would have cost.
 """
@@ -15,9 +15,11 @@ from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Probe, Question
 from bitcal_tts.halting.gate import Gate, GateParameters
 from bitcal_tts.halting.landing import Landing
+from bitcal_tts.halting.reading import Stage
 from bitcal_tts.halting.session import Ask, Session, Tokens
 from bitcal_tts.halting.signals import Signals
 from bitcal_tts.halting.statements import detector_for
+from bitcal_tts.halting.values import Sentences
 from bitcal_tts.traces.schema import Trace
 
 PROBE_SCHEMA = pa.schema(
@@ -35,7 +37,7 @@ _NOTHING = Probe("", 0, (), 0.0, 0)
 
 
 class _Everywhere(Gate):
-    """Asks wherever a gate may stop: at boundaries and where an answer has just been stated."""
+    """Asks wherever a gate may stop: at boundaries, at sentence ends and where an answer has just been stated."""
 
     question = Question.ANSWER
 
@@ -43,17 +45,22 @@ class _Everywhere(Gate):
         super().__init__(parameters)
         self._every = every
         self._detector = detector_for(parameters.format.stated).fresh()
-        self._stated = False
+        self._sentences = Sentences()
+        self._stops = False
+
+    def looks_at(self, stage: Stage) -> bool:
+        return stage is not Stage.OVER
 
     def fresh(self) -> _Everywhere:
         return _Everywhere(self.parameters, self._every)
 
     def token(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> float | None:
-        self._stated = self._detector.feed(text) is not None
+        ended = [*self._sentences.feed(text)]
+        self._stops = self._detector.feed(text) is not None or bool(ended)
         return None
 
     def wants_probe(self) -> bool:
-        return self._stated or self.tokens % self._every == 0
+        return self._stops or self.tokens % self._every == 0
 
 
 def places(

@@ -209,7 +209,7 @@ def _decode_block(
     """Decode a block as its segment says; the completions, and what they took."""
     content = store.manifest.content
     method = to_the_end(int(store.manifest.tokens["budget"]), chunk_size=content["chunk_size"])
-    requests = [Request(str(i), task.prompt(items[i]), method, seed=i) for i in indices]
+    requests = [Request(str(i), task.prompt(items[i]), method, seed=i, question=items[i].question) for i in indices]
     options = {key: content[key] for key in ("chunk_size", "keep_hidden")}
     meter, began = EnergyMeter(), time.perf_counter()
     done = []

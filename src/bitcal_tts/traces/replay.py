@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Controller, Decision, Probe
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.methods import to_the_end
@@ -16,6 +17,11 @@ from bitcal_tts.traces.chunks import chunked_for
 from bitcal_tts.traces.oracle import informed
 from bitcal_tts.traces.outcome import Outcome, outcome_of
 from bitcal_tts.traces.schema import Trace, TraceError
+
+LANDING_TOKENS = 20
+"""What closing the thinking and writing the answer is taken to cost where no model was asked; they were 14 to 25 tokens
+where one was (docs/audit.md)."""
+_WRITTEN_TOKENS = 8
 
 
 def replay(
@@ -45,6 +51,7 @@ def replay(
         method,
         signals=trace.signals,
         identity=identity,
+        question=trace.item.question,
         count_tokens=lambda _: 0,  # what a landing took was recorded with it
         watch=None if watch is None else lambda decision: watch(session, decision),
         heed=heed,
@@ -54,7 +61,7 @@ def replay(
         if isinstance(directive, Ask):
             directive = session.tell(probe_at(trace, directive.at))
         elif isinstance(directive, Force):
-            directive = session.landed(probe_at(trace, directive.at))
+            directive = session.landed(landing_at(trace, directive.at, directive.decision.answer, method))
         else:
             _check_end(trace, method.parameters.budget)
             directive = session.end()
@@ -86,6 +93,24 @@ def probe_at(trace: Trace, tokens: int) -> Probe:
             "record with --probes 16, or --set every to a multiple of what was recorded"
         )
     return trace.probes[tokens]
+
+
+def landing_at(trace: Trace, tokens: int, stands_for: str | None, method: Controller) -> Probe:
+    """What the model wrote after a landing; of a text that no model is there for, what it stands for there."""
+    if trace.probes is not None or trace.signals.distribution != "absent":
+        return probe_at(trace, tokens)
+    if not method.reads_answers:
+        raise TraceError(
+            f"{method.parameters.name} ends the thinking after {tokens} tokens of item {trace.item.id!r}, and these "
+            "traces are texts: what the model would have answered there cannot be known; record with --probes"
+        )
+    return stand_in(method.parameters.format, stands_for)
+
+
+def stand_in(format: AnswerFormat, stands_for: str | None) -> Probe:
+    """An answer that was read off a text, at a stated cost; nothing where it stands for nothing."""
+    written = "" if stands_for is None else format.written(stands_for)
+    return Probe(written, LANDING_TOKENS, (0.0,) * _WRITTEN_TOKENS, 0.0, LANDING_TOKENS - _WRITTEN_TOKENS)
 
 
 def _check_end(trace: Trace, budget: int) -> None:

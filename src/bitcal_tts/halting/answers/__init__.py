@@ -1,5 +1,6 @@
 """Answer formats: where an answer starts, whether it is complete, its value, equality. One small class each."""
 
+from bitcal_tts.halting.answers.announced import Expression, Number, Option
 from bitcal_tts.halting.answers.base import MARKER, AnswerFormat, MarkedText
 from bitcal_tts.halting.answers.boxed import Boxed
 from bitcal_tts.halting.answers.choice import Choice
@@ -7,7 +8,8 @@ from bitcal_tts.halting.answers.code import CodeBlock
 from bitcal_tts.halting.answers.numbers import Gsm8k, Released, as_number
 
 FORMATS: dict[str, AnswerFormat] = {
-    f.name: f for f in (Gsm8k(), Released(), MarkedText(), Boxed(), Choice(), CodeBlock())
+    f.name: f
+    for f in (Gsm8k(), Released(), MarkedText(), Boxed(), Choice(), CodeBlock(), Number(), Expression(), Option())
 }
 
 __all__ = [
@@ -17,8 +19,11 @@ __all__ = [
     "Boxed",
     "Choice",
     "CodeBlock",
+    "Expression",
     "Gsm8k",
     "MarkedText",
+    "Number",
+    "Option",
     "Released",
     "as_number",
 ]

@@ -15,12 +15,14 @@ class AnswerFormat(ABC):
         cue: What makes a model write its answer next, for a soft landing.
         stated: What a value looks like in running text, a regular expression with one group; None is a number.
         reserve: Tokens that writing an answer may take.
+        values: What kind of values its answers are, by the name in `halting.values`; None where they are any text.
     """
 
     name: str
     cue: str = MARKER
     stated: str | None = r"[\"'`]?([^\n.;\"'`]{1,80})"
     reserve: int = 32
+    values: str | None = None
 
     @abstractmethod
     def start(self, text: str, at: int = 0) -> int | None:
@@ -48,6 +50,10 @@ class AnswerFormat(ABC):
                 return True
             at = self.start(text, at)
         return False
+
+    def written(self, value: str) -> str:
+        """What a model writes after the cue to answer with a value."""
+        return f" {value}\n"
 
     def equal(self, one: str, other: str) -> bool:
         """Whether two values are the same answer."""

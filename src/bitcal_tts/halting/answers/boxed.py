@@ -17,6 +17,7 @@ class Boxed(AnswerFormat):
     cue = "\\boxed{"
     stated = None
     reserve = 64
+    values = "expressions"
 
     def start(self, text: str, at: int = 0) -> int | None:
         """Just inside the first opening brace."""
@@ -25,17 +26,7 @@ class Boxed(AnswerFormat):
 
     def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
         """At the brace that closes it."""
-        depth = 1
-        i = start
-        while i < len(text):
-            if text[i] == "\\":
-                i += 2
-                continue
-            depth += {"{": 1, "}": -1}.get(text[i], 0)
-            if depth == 0:
-                return i + 1
-            i += 1
-        return None
+        return balanced(text, start)
 
     def value(self, text: str) -> str | None:
         """The content of the last box that is closed and not empty."""
@@ -48,16 +39,36 @@ class Boxed(AnswerFormat):
             at = self.start(text, at)
         return best
 
+    def written(self, value: str) -> str:
+        """Closes the box."""
+        return f"{value}}}"
+
     def equal(self, one: str, other: str) -> bool:
         """The same text up to spaces and typography, or the same number."""
-        left, right = _plain(one), _plain(other)
+        left, right = plain_formula(one), plain_formula(other)
         if left == right:
             return True
         number = as_number(left)
         return number is not None and number == as_number(right)
 
 
-def _plain(text: str) -> str:
+def balanced(text: str, start: int) -> int | None:
+    """Behind the brace that closes the one before `start`, or None."""
+    depth = 1
+    i = start
+    while i < len(text):
+        if text[i] == "\\":
+            i += 2
+            continue
+        depth += {"{": 1, "}": -1}.get(text[i], 0)
+        if depth == 0:
+            return i + 1
+        i += 1
+    return None
+
+
+def plain_formula(text: str) -> str:
+    """A formula without spaces and typography."""
     text = re.sub(r"\\(?:left|right|,|;|!|\s)|\s|\\\$|\$|\\%|%", "", text)
     text = re.sub(r"\\(?:text|mathrm|mbox)\{([^{}]*)\}", r"\1", text)
     text = re.sub(r"\\[dt]?frac\{(-?\d+)\}\{(\d+)\}", r"\1/\2", text)

@@ -17,6 +17,7 @@ class Choice(MarkedText):
     name = "choice"
     stated = r"\(?([A-Z])\)?(?![A-Za-z'])"
     reserve = 24
+    values = "options"
 
     def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
         """After a letter that no other letter follows."""

@@ -21,6 +21,7 @@ class Gsm8k(MarkedText):
 
     name = "gsm8k"
     stated = None
+    values = "numbers"
 
     def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
         """After a number that the text can no longer continue."""
@@ -65,6 +66,17 @@ def as_number(text: str) -> Fraction | None:
         return Fraction(plain)
     except (ValueError, ZeroDivisionError):
         return None
+
+
+def number_in(text: str) -> Fraction | None:
+    r"""The number that a short text comes to, units and typography apart: `\$1,200 \text{ per year}`."""
+    plain = re.sub(r"\\(?:text|mathrm|mbox)\s*\{[^{}]*\}", " ", text)
+    plain = re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"\1/\2", plain).replace("\u2212", "-")
+    plain = re.sub(r"\\[,;! ]|\{,\}", "", plain)
+    if re.search(r"[\^_=]|\\(?:sqrt|pi)|[A-Za-z]\d|\d[A-Za-z]", plain):
+        return None  # a formula
+    numbers = re.findall(r"[-+]?\s?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?|[-+]?\.\d+", plain)
+    return as_number(numbers[0].replace("+", "")) if len(numbers) == 1 else None
 
 
 def _clean(number: str) -> str:

@@ -19,12 +19,14 @@ from bitcal_tts.halting.rules.guard import Guard
 from bitcal_tts.halting.rules.oracle import FinalOracle, Oracle, OracleParameters
 from bitcal_tts.halting.rules.random_matched import RandomMatched
 from bitcal_tts.halting.rules.s1 import S1
+from bitcal_tts.halting.rules.stated import Stated, StatedParameters
 from bitcal_tts.halting.rules.truncate import Truncate
 
 RULES: dict[str, tuple[Callable[..., Controller], type[RequestParameters]]] = {
     "marker": (Complete, RequestParameters),
     "truncate": (Truncate, GateParameters),
     "s1": (S1, GateParameters),
+    "stated": (Stated, StatedParameters),
     "random": (RandomMatched, GateParameters),
     "oracle": (Oracle, OracleParameters),
     "oracle_final": (FinalOracle, OracleParameters),

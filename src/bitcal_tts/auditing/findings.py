@@ -1,0 +1,208 @@
+"""Walked texts -> rows and sentences: what was written, what stopping would have saved, what can be promised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitcal_tts.auditing.crossfit import FoldScorers, candidates_of, crossed, cut_each
+from bitcal_tts.auditing.walking import FOLDS, Walked
+from bitcal_tts.calibration.risk import certify
+from bitcal_tts.evaluation.statistics import wilson
+from bitcal_tts.traces.looks import Cut, LookTable
+
+Row = dict[str, Any]
+CONFIDENCE = 0.9
+_AGREEING = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A file, audited.
+
+    Attributes:
+        file: Its name.
+        model: What wrote the texts, as far as the log says.
+        answers: The answer format.
+        close: What ends the thinking, or None.
+        label: `gold` or `final`.
+        walked: Its texts, with scored looks.
+        faults: Records that could not be used.
+    """
+
+    file: str
+    model: str | None
+    answers: str
+    close: str | None
+    label: str
+    walked: Walked
+    faults: int
+
+    def rows(self, risks: Sequence[float]) -> list[Row]:
+        """A row a method and risk; methods without a setting come once, their risk is null."""
+        walked = self.walked
+        rows = [
+            self._row("full", None, walked.settled.full()),
+            self._row("complete", None, walked.complete.cut(0.5)),
+            *(self._row(f"stated_{k}", None, walked.stated.cut(float(k))) for k in _AGREEING),
+        ]
+        for name, table in (("stated", walked.stated), ("settled", walked.settled)):
+            rows += [self._crossed(name, table, risk) for risk in risks]
+        return [*rows, self._row("oracle", None, self._oracle())]
+
+    def _crossed(self, name: str, table: LookTable, risk: float) -> Row:
+        """A method whose setting comes from the other folds."""
+        done = crossed(table, self.walked.folds, risk, self.label)
+        certificate = certify(
+            lambda t: int(table.cut(t).losses(self.label).sum()), table.n, candidates_of(table, 100),
+            risk=risk, confidence=CONFIDENCE, cost_at=lambda t: float(table.cut(t).cost.mean()),
+        )  # fmt: skip
+        row = self._row(name, risk, done.cut)
+        certified = math.isfinite(certificate.threshold)
+        promised = table.cut(certificate.threshold) if certified else table.full()
+        row |= {
+            "certified": certified,
+            "certified_share": float(promised.cost.sum() / max(1, promised.full_tokens.sum())),
+            "confidence": CONFIDENCE,
+            "more_items_needed": 0 if certified else certificate.more,
+        }
+        return row
+
+    def _row(self, method: str, risk: float | None, cut: Cut) -> Row:
+        n, gold = len(cut.tokens), self.label == "gold"
+        losses = cut.losses(self.label)
+        lost = int(losses.sum())
+        interval = wilson(lost, n)
+        thinking = self.walked.shape.thinking
+        early = cut.halted & (cut.tokens <= thinking)
+        return {
+            "file": self.file,
+            "model": self.model,
+            "method": method,
+            "risk": risk,
+            "n": n,
+            "accuracy": float(cut.correct.mean()) if gold else None,
+            "full_accuracy": float(cut.full_correct.mean()) if gold else None,
+            "share": float(cut.cost.sum() / max(1, cut.full_tokens.sum())),
+            "thinking_share": float(np.where(early, cut.tokens, thinking).sum() / max(1, thinking.sum())),
+            "lost_correct_rate": lost / n,
+            "lost_low": interval.low,
+            "lost_high": interval.high,
+            "certified": None,
+            "label": self.label,
+            "stopped": float(cut.halted.mean()),
+        }
+
+    def _oracle(self) -> Cut:
+        """Stops at the first look at which what the text stands for is as good as what it ends with."""
+        from dataclasses import replace
+
+        table = self.walked.settled
+        good = table.stops.right if self.label == "gold" else table.stops.same
+        return replace(table, scores=good.astype(np.float64)).cut(0.5)
+
+    def marks(self, risk: float) -> dict[str, tuple[NDArray[np.int64], Cut]]:
+        """Where rules would have stopped each text, in tokens, and what came of it."""
+        walked = self.walked
+        ours = crossed(walked.settled, walked.folds, risk, self.label)
+        settings = {
+            f"settled at {100 * risk:g} %": (walked.settled, np.array(ours.thresholds)[walked.folds]),
+            "first statement": (walked.stated, np.ones(walked.n)),
+            "complete": (walked.complete, np.full(walked.n, 0.5)),
+        }
+        return {name: (table.places(at), cut_each(table, at)) for name, (table, at) in settings.items()}
+
+    def shape(self) -> Row:
+        """Where the tokens went, as shares of all of them; and how many texts loop or have no answer."""
+        shape = self.walked.shape
+        total = max(1, int(shape.tokens.sum()))
+        stood = np.where(shape.standing > 0, np.minimum(shape.standing, shape.thinking), shape.thinking)
+        lengths = np.quantile(shape.tokens, (0.1, 0.5, 0.9)) if len(shape.tokens) else np.zeros(3)
+        loops = shape.looping > 0
+        return {
+            "file": self.file,
+            "model": self.model,
+            "n": self.walked.n,
+            "skipped": self.faults,
+            "answers": self.answers,
+            "thinking_ends_at": self.close,
+            "tokens_mean": float(shape.tokens.mean()),
+            "tokens_p10_p50_p90": [float(value) for value in lengths],
+            "reaching": float(stood.sum() / total),
+            "checking": float((shape.thinking - stood).sum() / total),
+            "writing": float((shape.tokens - shape.thinking).sum() / total),
+            "standing": float(np.mean(shape.standing[shape.standing > 0] / shape.tokens[shape.standing > 0]))
+            if (shape.standing > 0).any()
+            else None,
+            "never_stands": float((shape.standing == 0).mean()),
+            "loops": float(loops.mean()),
+            "loop_tokens": float((shape.tokens - shape.looping)[loops].sum() / total),
+            "unanswered": float((~shape.answered).mean()),
+            "truncated": float(shape.truncated.mean()),
+            "full_accuracy": float(self.walked.settled.full_right.mean()) if self.label == "gold" else None,
+        }
+
+
+def scored(walked: Walked, scorers: FoldScorers) -> Walked:
+    """The same texts with the scores of the scorers of their folds."""
+    from dataclasses import replace
+
+    folds = walked.folds
+    order, tables = [], []
+    for fold in range(FOLDS):
+        mine = np.nonzero(folds == fold)[0]
+        if len(mine):
+            order.append(mine)
+            tables.append(scorers(walked.settled.of(mine), fold))
+    table = LookTable.joined(tables)
+    back = np.argsort(np.concatenate(order), kind="stable")
+    return replace(walked, settled=table.of(back))
+
+
+def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
+    """What a file says, a sentence a finding."""
+    found = [
+        f"{shape['n']:,} texts of {shape['tokens_mean']:,.0f} tokens on average (a tenth is longer than "
+        f"{shape['tokens_p10_p50_p90'][2]:,.0f})."
+    ]
+    if shape["full_accuracy"] is not None:
+        found.append(f"{_pc(shape['full_accuracy'])} % of them end with the right answer.")
+    if shape["standing"] is not None:
+        found.append(
+            f"What a text ends with first stands after {_pc(shape['standing'])} % of it, on average: "
+            f"{_pc(shape['reaching'])} % of all tokens reach the answer, {_pc(shape['checking'])} % go on thinking "
+            f"after it, {_pc(shape['writing'])} % write it up."
+        )
+    if shape["loops"] > 0:
+        found.append(
+            f"{_pc(shape['loops'])} % repeat themselves to the end, in {_pc(shape['loop_tokens'])} % of all tokens: "
+            "a loop guard saves those without any confidence."
+        )
+    if shape["unanswered"] > 0:
+        found.append(f"{_pc(shape['unanswered'])} % give no answer at all.")
+    for row in rows:
+        if row["method"] != "settled":
+            continue
+        spent = f"{_pc(row['share'])} % of the tokens"
+        lost = f"{_pc(row['lost_correct_rate'])} % [{_pc(row['lost_low'])}, {_pc(row['lost_high'])}]"
+        if row["certified"]:
+            promise = (
+                f"With these {row['n']:,} texts at most {_pc(row['risk'])} % can be promised (confidence "
+                f"{row['confidence']:g}), at {_pc(row['certified_share'])} %."
+            )
+        elif row["more_items_needed"]:
+            promise = f"To promise {_pc(row['risk'])} % takes about {row['more_items_needed']:,} more texts."
+        else:
+            promise = f"{_pc(row['risk'])} % cannot be promised: too much is lost at the strictest threshold already."
+        what = "right answers" if row["label"] == "gold" else "answers"
+        found.append(f"settled, aimed at {_pc(row['risk'])} % lost: {spent}, {lost} of {what} lost. {promise}")
+    return found
+
+
+def _pc(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.3g}"

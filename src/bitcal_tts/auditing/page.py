@@ -1,0 +1,115 @@
+"""One self-contained HTML page of an audit: tables, sentences, and texts marked where each rule would have stopped."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+Row = dict[str, Any]
+_HEAD = 1200
+"""Characters of a text that are shown before its first stop and behind its last."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where a rule would have stopped a text."""
+
+    rule: str
+    at: int
+    stands_for: str
+    lost: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """A text with the places where rules would have stopped it, as characters."""
+
+    title: str
+    question: str
+    text: str
+    stops: Sequence[Stop]
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """What a page tells of one file."""
+
+    shape: Row
+    rows: Sequence[Row]
+    sentences: Sequence[str]
+    examples: Sequence[Example]
+
+
+def render(parts: Sequence[FilePart], subtitle: str) -> str:
+    """The page as text. Everything from outside is escaped; nothing is loaded from anywhere."""
+    template = files("bitcal_tts.auditing").joinpath("page.html").read_text(encoding="utf-8")
+    names = ", ".join(part.shape["file"] for part in parts[:3]) + (" ..." if len(parts) > 3 else "")
+    told = {
+        "TITLE": html.escape(f"Audit of {names}"),
+        "SUBTITLE": html.escape(subtitle),
+        "FILES": "\n".join(map(_file, parts)),
+    }
+    return re.sub(r"@([A-Z]+)@", lambda match: told[match[1]], template)
+
+
+def _file(part: FilePart) -> str:
+    shape = part.shape
+    who = html.escape(f"{shape['file']}: {shape['model'] or 'unknown model'}, {shape['n']:,} texts")
+    sentences = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in part.sentences)
+    examples = "".join(map(_example, part.examples))
+    return f"<h2>{who}</h2>{_bar(shape)}<ul>{sentences}</ul>{_table(part.rows)}{examples}"
+
+
+def _bar(shape: Row) -> str:
+    parts = (("reach", "reaching"), ("check", "checking"), ("write", "writing"))
+    words = {"reaching": "until the answer stands", "checking": "thinking on", "writing": "writing it up"}
+    spans = "".join(f'<span class="{c}" style="width:{100 * shape[k]:.1f}%"></span>' for c, k in parts)
+    key = "".join(f'<i class="{c}"></i>{words[k]} {100 * shape[k]:.0f} %' for c, k in parts)
+    return f'<div class="bar">{spans}</div><p class="soft key">{key}</p>'
+
+
+def _table(rows: Sequence[Row]) -> str:
+    names = ("method", "risk %", "tokens %", "thinking tokens %", "accuracy %", "lost % [95 %]", "certified")
+    head = "".join(f"<th>{name}</th>" for name in names)
+    body = []
+    for row in rows:
+        cells = (
+            html.escape(row["method"]),
+            "" if row["risk"] is None else f"{100 * row['risk']:g}",
+            f"{100 * row['share']:.1f}",
+            f"{100 * row['thinking_share']:.1f}",
+            "-" if row["accuracy"] is None else f"{100 * row['accuracy']:.1f}",
+            f"{100 * row['lost_correct_rate']:.1f} [{100 * row['lost_low']:.1f}, {100 * row['lost_high']:.1f}]",
+            {None: "", True: "yes", False: "no"}[row["certified"]],
+        )
+        ours = ' class="ours"' if row["method"] == "settled" else ""
+        body.append(f"<tr{ours}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    return f'<div class="wide"><table><tr>{head}</tr>{"".join(body)}</table></div>'
+
+
+def _example(example: Example) -> str:
+    stops = sorted(example.stops, key=lambda stop: stop.at)
+    text, shown = example.text, []
+    at = 0
+    for i, stop in enumerate(stops):
+        piece = text[at : stop.at]
+        shown.append(html.escape(piece if i else _shortened(piece)) if piece else "")
+        kind = "stop lost" if stop.lost else "stop"
+        what = f"{stop.rule}: {stop.stands_for or 'no answer'}{', which is lost' if stop.lost else ''}"
+        shown.append(f' <span class="{kind}">{html.escape(what)}</span> ')
+        at = stop.at
+    rest = text[at:]
+    tail = rest if len(rest) <= _HEAD else f"{rest[: _HEAD // 2]}\n[...]\n{rest[-_HEAD // 2 :]}"
+    body = f'{"".join(shown)}<span class="rest">{html.escape(tail)}</span>'
+    question = html.escape(example.question[-_HEAD:])
+    return (
+        f'<details><summary>{html.escape(example.title)}</summary><p>{question}</p><p class="text">{body}</p></details>'
+    )
+
+
+def _shortened(piece: str) -> str:
+    return piece if len(piece) <= 2 * _HEAD else f"{piece[:_HEAD]}\n[...]\n{piece[-_HEAD:]}"

@@ -1,0 +1,68 @@
+"""Scorers that come with the package, fitted on public texts of reasoning models: coefficients and evidence, no text.
+
+A starter is as many scorers as there are folds of questions, each fitted without the questions of one fold. Whatever
+is asked, the scorer of its fold has not seen it; where the question is new to all of them, they are one scorer: their
+mean. `scripts/fit_starters.py` made them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitcal_tts.halting.profile import Profile, mean_of
+
+STARTERS = ("numbers", "options")
+"""By the kind of values that answers are."""
+
+
+@dataclass(frozen=True)
+class Starter:
+    """A starter.
+
+    Attributes:
+        kind: Of the values.
+        scorers: One a fold, fitted without it.
+        evidence: What they were fitted on, and what they reach on questions that they were not.
+    """
+
+    kind: str
+    scorers: tuple[Profile, ...]
+    evidence: dict[str, Any]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What they look at."""
+        return self.scorers[0].features
+
+    def profile(self, fold: int) -> Profile:
+        """The scorer that has not seen a fold."""
+        return self.scorers[fold]
+
+    def margins(self, rows: NDArray[np.float32], fold: int) -> NDArray[np.float64]:
+        """Log-odds of rows of `features` by the scorer that has not seen their fold."""
+        return self.scorers[fold].margins(rows)
+
+    @property
+    def whole(self) -> Profile:
+        """All scorers as one, for questions that are new to them."""
+        return mean_of(self.scorers)
+
+
+@cache
+def load_starter(kind: str) -> Starter | None:
+    """The starter for a kind of values, or None where there is none."""
+    file = files("bitcal_tts.calibration").joinpath(f"starters/{kind}.json.gz")
+    if not file.is_file():
+        return None
+    data = json.loads(gzip.decompress(file.read_bytes()))
+    features = tuple(data["features"])
+    scorers = tuple(Profile("boosted", features, model, {}, fitted=data["fitted"]) for model in data["models"])
+    return Starter(kind, scorers, data["evidence"])

@@ -1,0 +1,226 @@
+"""bitcal audit: texts a model has written -> what could have been saved, and what could be promised."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitcal_tts.auditing.crossfit import FoldScorers, fit_folds
+from bitcal_tts.auditing.findings import Audited, Row, scored, sentences
+from bitcal_tts.auditing.page import Example, FilePart, Stop, render
+from bitcal_tts.auditing.walking import Setting, Walked, walk_texts
+from bitcal_tts.calibration.recording import mark_of_question
+from bitcal_tts.calibration.starters import load_starter
+from bitcal_tts.commands import options
+from bitcal_tts.commands.logs import Log, add_columns, columns_of
+from bitcal_tts.commands.progress import note, progress
+from bitcal_tts.commands.table import print_table
+from bitcal_tts.files import write_json, write_text
+from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.logs import LoggedText
+from bitcal_tts.logs.counting import splitter
+
+EXAMPLE = """example:
+  bitcal audit logs.jsonl
+  bitcal audit logs/*.jsonl.gz --tokenizer tokenizer.json --out audit
+  bitcal audit chats.parquet --question prompt --response completion --label final --json
+
+A file is JSONL, JSON, CSV or Parquet, plain or compressed, with a question, a response and a gold answer under any
+names, or a chat log. Losses are measured against the text, not against what the model would have answered: no model is
+asked, and what a stopped text stands for is read off it."""
+
+RISKS = (0.005, 0.01, 0.02, 0.05)
+_BATCH = 8
+_EXAMPLES = 4
+_FITTED = 3000
+"""Texts whose looks are kept for fitting; of more, a random share, and the rest is scored in a second pass."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `bitcal audit`."""
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="logs; several are fitted together")
+    add_columns(parser)
+    parser.add_argument("--label", choices=("gold", "final"), default="gold",
+                        help="what is lost: a right answer (gold), or any but the full text's (final)")  # fmt: skip
+    parser.add_argument("--risks", type=_risks, default=list(RISKS), metavar="R,R",
+                        help="shares of answers that may be lost (default: 0.005,0.01,0.02,0.05)")  # fmt: skip
+    parser.add_argument("--profile", type=Path, help="judge with this profile, at its own threshold")
+    parser.add_argument("--starter", choices=("auto", "none"), default="auto",
+                        help="whether scorers start from those in the package (default: auto)")  # fmt: skip
+    parser.add_argument("--out", type=Path, help="a folder for audit.json and audit.html")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: one a core)")
+    options.add_json(parser)
+
+
+def _risks(text: str) -> list[float]:
+    try:
+        risks = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"risks are numbers such as 0.01,0.05, got {text!r}") from None
+    if not all(0 < risk < 1 for risk in risks):
+        raise argparse.ArgumentTypeError(f"risks lie above 0 and below 1, got {text!r}")
+    return risks
+
+
+def run(args: argparse.Namespace) -> None:
+    """Audit files and print or write what was found."""
+    if args.jobs is not None and args.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
+    audits = [_Audit(path, args) for path in args.files]
+    kinds = {FORMATS[audit.setting.answers].values for audit in audits}
+    if len(kinds) > 1:
+        raise ValueError(f"files to be fitted together must have one kind of answers, not {', '.join(map(str, kinds))}")
+    context = get_context("spawn")
+    with ProcessPoolExecutor(args.jobs, mp_context=context) as pool:
+        walked = [audit.walk(pool, quiet=args.json) for audit in audits]
+        kind = kinds.pop()
+        starter = load_starter(kind) if kind and args.starter == "auto" else None
+        if not args.json:
+            note("fitting")
+        scorers = fit_folds(walked, args.label, starter)
+        pairs = zip(audits, walked, strict=True)
+        audited = [audit.audited(pool, part, scorers, quiet=args.json) for audit, part in pairs]
+    rows = [row for one in audited for row in one.rows(args.risks)]
+    shapes = [one.shape() for one in audited]
+    result = {"schema": 1, "rows": rows, "files": shapes, "tokenizer": args.tokenizer or "approximate"}
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        write_json(args.out / "audit.json", result)
+        write_text(args.out / "audit.html", _page(audits, audited, rows, args))
+        note(f"written: {args.out / 'audit.json'} and audit.html")
+    if args.json:
+        print(json.dumps(result))
+    else:
+        _show(shapes, rows)
+
+
+class _Audit:
+    """A file that is audited."""
+
+    def __init__(self, path: Path, args: argparse.Namespace) -> None:
+        gold = args.label == "gold"
+        self.log = Log(path, columns_of(args), gold=gold, answers=args.answers, close=args.close)
+        self.setting = Setting(self.log.answers, self.log.close, args.tokenizer)
+        self._label = args.label
+        self._share = min(1.0, _FITTED / self.log.n)
+
+    def _texts(self, *, fitted: bool) -> Iterator[LoggedText]:
+        """Texts that are fitted on, or the others: drawn by their questions."""
+        for text in self.log.texts():
+            drawn = int(mark_of_question(text.question)[::-1], 16) / 16**10
+            if (drawn < self._share) == fitted:
+                yield text
+
+    def walk(self, pool: ProcessPoolExecutor, *, quiet: bool) -> Walked:
+        """The texts that are fitted on."""
+        title, n = f"reading {self.log.path.name}", round(self._share * self.log.n)
+        return _walked(pool, self._texts(fitted=True), self.setting, None, n, title, quiet=quiet)
+
+    def audited(self, pool: ProcessPoolExecutor, walked: Walked, scorers: FoldScorers, *, quiet: bool) -> Audited:
+        """The file, with all its texts scored."""
+        whole = scored(walked, scorers)
+        if self._share < 1:
+            title, n = f"scoring the rest of {self.log.path.name}", self.log.n - walked.n
+            rest = _walked(pool, self._texts(fitted=False), self.setting, scorers, n, title, quiet=quiet)
+            whole = Walked.joined([replace(whole, settled=whole.settled.without_candidates()), rest])
+        log, setting = self.log, self.setting
+        return Audited(log.path.name, log.model, setting.answers, setting.close, self._label, whole, log.faults)
+
+    def examples(self, one: Audited, risks: Sequence[float]) -> list[Example]:
+        """A few texts with the places where rules would have stopped them: lost ones first, then long and short."""
+        marks = one.marks(min(risks, key=lambda risk: abs(risk - 0.01)))
+        ours = next(cut for name, (_, cut) in marks.items() if name.startswith("settled"))
+        lost = np.nonzero(ours.losses(one.label))[0][:_EXAMPLES]
+        saved = np.argsort(ours.cost - ours.full_tokens, kind="stable")[:_EXAMPLES]
+        never = np.nonzero(~ours.halted)[0][:_EXAMPLES]
+        titles = {"never stopped": never, "saved most": saved, "lost": lost}
+        chosen = {int(i): title for title, which in titles.items() for i in which}
+        lines = {one.walked.lines[i]: i for i in chosen}
+        texts = {text.line: text for text in self.log.texts() if text.line in lines}
+        return [self._example(texts[line], i, chosen[i], marks, one.label) for line, i in lines.items()]
+
+    def _example(self, text: LoggedText, i: int, title: str, marks: Any, label: str) -> Example:
+        pieces = splitter(self.setting.tokenizer)(text.response)
+        ends = list(itertools.accumulate(map(len, pieces), initial=0))
+        stops = [
+            Stop(name, ends[at[i]], "right" if cut.correct[i] else "wrong", bool(cut.losses(label)[i]))
+            for name, (at, cut) in marks.items()
+            if at[i]
+        ]
+        gold = "" if text.answer is None else f", gold {text.answer}"
+        return Example(f"{title}: {text.id}{gold}, {len(pieces):,} tokens", text.question, text.response, stops)
+
+
+def walk_log(pool: ProcessPoolExecutor, log: Log, setting: Setting) -> Walked:
+    """All texts of a log."""
+    return _walked(pool, log.texts(), setting, None, log.n, f"reading {log.path.name}", quiet=False)
+
+
+def _walked(
+    pool: ProcessPoolExecutor,
+    texts: Iterator[LoggedText],
+    setting: Setting,
+    scorers: FoldScorers | None,
+    n: int,
+    title: str,
+    *,
+    quiet: bool,
+) -> Walked:
+    """Walk along texts in other processes, a few batches ahead, and keep their order."""
+    parts: list[Walked] = []
+    waiting: list[Future[Walked]] = []
+    with progress(title, n, quiet=quiet) as advance:
+        while True:
+            while len(waiting) < 8 and (batch := list(itertools.islice(texts, _BATCH))):
+                waiting.append(pool.submit(walk_texts, batch, setting, scorers))
+            if not waiting:
+                break
+            wait(waiting[:1], return_when=FIRST_COMPLETED)
+            parts.append(waiting.pop(0).result())
+            advance(parts[-1].n, int(parts[-1].shape.tokens.sum()))
+    return Walked.joined(parts)
+
+
+def _page(audits: Sequence[_Audit], audited: Sequence[Audited], rows: Sequence[Row], args: argparse.Namespace) -> str:
+    parts = []
+    for audit, one in zip(audits, audited, strict=True):
+        mine = [row for row in rows if row["file"] == one.file]
+        shape = one.shape()
+        parts.append(FilePart(shape, mine, sentences(shape, mine), audit.examples(one, args.risks)))
+    counted = "counted by " + (args.tokenizer or "an approximation")
+    against = "gold answers" if args.label == "gold" else "what the full texts end with"
+    return render(
+        parts,
+        f"Tokens are {counted}. Losses are against {against}, and are read off the texts: no model was asked what it "
+        "would have answered.",
+    )
+
+
+def _show(shapes: Sequence[Row], rows: Sequence[Row]) -> None:
+    for shape in shapes:
+        mine = [row for row in rows if row["file"] == shape["file"]]
+        cells = [
+            (
+                row["method"], "" if row["risk"] is None else f"{100 * row['risk']:g}", f"{100 * row['share']:.1f}",
+                f"{100 * row['thinking_share']:.1f}",
+                "-" if row["accuracy"] is None else f"{100 * row['accuracy']:.1f}",
+                f"{100 * row['lost_correct_rate']:.1f} [{100 * row['lost_low']:.1f}, {100 * row['lost_high']:.1f}]",
+                {None: "", True: "yes", False: "no"}[row["certified"]],
+            )
+            for row in mine
+        ]  # fmt: skip
+        names = ("method", "risk %", "tokens %", "thinking %", "accuracy %", "lost % [95 %]", "certified")
+        print_table(f"{shape['file']}: {shape['model'] or 'unknown model'}, {shape['n']} texts", names, cells)
+        for sentence in sentences(shape, mine):
+            print(f"- {sentence}")
+        print()

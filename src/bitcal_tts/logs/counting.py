@@ -1,0 +1,49 @@
+"""A text as tokens: by a tokenizer that is named, else by an approximation whose error is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from bitcal_tts.logs.files import LogError
+
+APPROXIMATE = "approximate"
+_PIECES = re.compile(
+    r"\n+[ \t]*|\d|[ ]?[A-Za-z]{1,10}|[A-Za-z]+|[ ]?\\[A-Za-z]{1,6}|[ ]?[^\sA-Za-z0-9]{1,2}|\s", re.DOTALL
+)
+"""A word of up to ten letters is a token, a longer one several; so is every digit, and every sign or two."""
+
+
+def approximate(text: str) -> list[str]:
+    """Pieces of a text, about as many as a tokenizer of a current model makes of it (docs/audit.md says how nearly)."""
+    return _PIECES.findall(text)
+
+
+def splitter(name: str | None) -> Callable[[str], list[str]]:
+    """What splits a text into the texts of its tokens, which together are the text.
+
+    Args:
+        name: A tokenizer.json, a folder that holds one, or a hub id; None approximates.
+    """
+    if name is None or name == APPROXIMATE:
+        return approximate
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise LogError("--tokenizer needs the package tokenizers: pip install tokenizers") from None
+    path = Path(name) / "tokenizer.json" if Path(name).is_dir() else Path(name)
+    try:
+        tokenizer = Tokenizer.from_file(str(path)) if path.exists() else Tokenizer.from_pretrained(name)
+    except Exception as error:  # the package raises bare exceptions
+        raise LogError(f"cannot load the tokenizer {name!r}: {error}; give a tokenizer.json or a hub id") from None
+
+    def split(text: str) -> list[str]:
+        pieces, at = [], 0
+        for _, end in tokenizer.encode(text, add_special_tokens=False).offsets:
+            # Tokens of one character share its place: the first of them has it.
+            pieces.append(text[at:end] if end > at else "")
+            at = max(at, end)
+        return [*pieces, text[at:]] if at < len(text) else pieces
+
+    return split

@@ -1,0 +1,323 @@
+"""A record as a question, a response and an answer, under whatever names it has them.
+
+Flat records have columns, whose names are found or told. Chat logs have messages and choices, with the reasoning apart
+from the answer or in it, and with log-probabilities or without. What a record lacks is named.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.halting.session import Token
+from bitcal_tts.halting.signals import from_top
+from bitcal_tts.logs.files import Fault, LogError, Record, read_records
+
+THINK = ("<think>\n", "\n</think>\n\n")
+"""Put around reasoning that a log keeps apart from the answer."""
+_TRIED = 50  # records in which columns are looked for
+_VOCABULARY = 150_000  # for the bound on what truncated log-probabilities leave open
+_NAMES: dict[str, tuple[str, ...]] = {
+    "question": ("question", "problem", "prompt", "query", "instruction", "input", "user"),
+    "response": (
+        "response", "completion", "output", "generation", "generated_text", "model_output", "model_response",
+        "prediction", "generated", "assistant", "full_response", "text", "model_answer",
+    ),
+    "reasoning": ("reasoning_content", "reasoning", "thinking", "thoughts", "reasoning_trace"),
+    "answer": (
+        "gold", "gold_answer", "answer", "target", "ground_truth", "expected", "expected_answer", "reference", "label",
+        "correct_answer", "final_answer", "solution",
+    ),
+    "model": ("model", "model_name", "model_id"),
+    "id": ("id", "custom_id", "index", "idx", "uid", "problem_id", "task_id"),
+    "finish": ("finish", "finish_reason", "stop_reason"),
+    "truncated": ("truncated", "is_truncated"),
+}  # fmt: skip
+_CAPPED = ("length", "max_tokens", "limit", "budget", "truncated")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of a file's columns, dots inside for what is nested; None is to be found."""
+
+    question: str | None = None
+    response: str | None = None
+    answer: str | None = None
+    model: str | None = None
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class LoggedText:
+    """What a model wrote about a question.
+
+    Attributes:
+        line: Of the file, from 1.
+        id: Of the record, or its line.
+        question: What was asked.
+        response: All of it, the thinking between its markers.
+        answer: The gold answer, or None.
+        model: What wrote it, or None.
+        truncated: Whether it was cut off; None where the log does not say.
+        tokens: Its tokens with their log-probabilities, or None.
+    """
+
+    line: int
+    id: str
+    question: str
+    response: str
+    answer: str | None = None
+    model: str | None = None
+    truncated: bool | None = None
+    tokens: Sequence[Token] | None = None
+
+
+def read_texts(path: Path, columns: Columns | None = None, *, gold: bool = True) -> Iterator[LoggedText | Fault]:
+    """The texts of a file, in order; records that hold none come as faults.
+
+    Args:
+        path: JSONL, JSON, CSV or Parquet.
+        columns: Names, as far as they are told.
+        gold: Whether a gold answer is needed.
+    """
+    records = read_records(path)
+    tried = list(itertools.islice(records, _TRIED))
+    reader = _Reader(path, columns or Columns(), [r.values for r in tried if isinstance(r, Record)], gold=gold)
+    for record in itertools.chain(tried, records):
+        if isinstance(record, Fault):
+            yield record
+            continue
+        try:
+            yield reader.read(record)
+        except _UnusableError as error:
+            yield Fault(record.line, str(error))
+
+
+class _UnusableError(Exception):
+    """Why a record holds no text."""
+
+
+class _Reader:
+    """Reads the records of one file."""
+
+    def __init__(self, path: Path, told: Columns, tried: Sequence[Mapping[str, Any]], *, gold: bool) -> None:
+        self._gold = gold
+        self._names: dict[str, str] = {}
+        known = {field.name: getattr(told, field.name) for field in fields(told)}
+        present = list(dict.fromkeys(name for values in tried for name in values))
+        for part, names in _NAMES.items():
+            name = known.get(part) or _found(names, present, taken=set(self._names.values()))
+            if known.get(part) and tried and all(_inside(values, str(name)) is None for values in tried):
+                raise LogError(f"{path} has no column {name!r}: it has {', '.join(present) or 'none'}")
+            if name is not None:
+                self._names[part] = name
+        if tried and not any(_choice(values) or _messages(values) for values in tried):
+            missing = [part for part in ("question", "response") if part not in self._names]
+            if missing:
+                raise LogError(
+                    f"{path} has no column that looks like a {' or a '.join(missing)}: it has "
+                    f"{', '.join(present)}; say which with --{missing[0]} NAME"
+                )
+
+    def read(self, record: Record) -> LoggedText:
+        values = record.values
+        choice, messages = _choice(values), _messages(values)
+        question = self._text(values, "question") or _asked(messages)
+        response = _answered(choice, messages) or self._response(values)
+        if not question:
+            raise _UnusableError("has no question")
+        if not response:
+            raise _UnusableError("has no response")
+        for text in (question, response):
+            if any("\ud800" <= c <= "\udfff" for c in text):
+                raise _UnusableError("holds half a surrogate pair, which is no text")
+        answer = self._text(values, "answer")
+        if answer is None and self._gold:
+            raise _UnusableError("has no gold answer (--label final needs none)")
+        tokens = _tokens(choice, values)
+        if tokens is not None and "".join(str(token.text) for token in tokens) not in response:
+            tokens = None
+        return LoggedText(
+            line=record.line,
+            id=self._text(values, "id") or f"line-{record.line}",
+            question=question,
+            response=response,
+            answer=None if answer is None else gold_of(answer),
+            model=self._text(values, "model"),
+            truncated=self._truncated(values, choice),
+            tokens=tokens,
+        )
+
+    def _response(self, values: Mapping[str, Any]) -> str | None:
+        response, reasoning = self._text(values, "response"), self._text(values, "reasoning")
+        if reasoning and response and reasoning not in response:
+            return _joined(reasoning, response)
+        return response or reasoning
+
+    def _text(self, values: Mapping[str, Any], part: str) -> str | None:
+        name = self._names.get(part)
+        value = None if name is None else _inside(values, name)
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        if value is None or isinstance(value, (bool, dict, list)) or (isinstance(value, float) and math.isnan(value)):
+            return None
+        return str(value).strip() or None
+
+    def _truncated(self, values: Mapping[str, Any], choice: Mapping[str, Any]) -> bool | None:
+        told = _inside(values, self._names.get("truncated", "truncated"))
+        if isinstance(told, bool):
+            return told
+        finish = choice.get("finish_reason") or self._text(values, "finish")
+        return None if finish is None else str(finish).lower() in _CAPPED
+
+
+def gold_of(answer: str) -> str:
+    r"""The value of a gold answer that comes with its derivation: behind `####`, or in the last `\boxed{}`."""
+    if "####" in answer:
+        return answer.rpartition("####")[2].strip()
+    if "\\boxed" in answer:
+        return FORMATS["boxed"].value(answer) or answer
+    return answer.strip()
+
+
+def _found(names: Sequence[str], present: Sequence[str], taken: set[str]) -> str | None:
+    lower = {name.lower(): name for name in reversed(present) if name not in taken}
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def _inside(values: Any, name: str) -> Any:
+    """A value by its name, dots leading inside."""
+    if isinstance(values, Mapping) and name in values:
+        return values[name]
+    for part in name.split("."):
+        if isinstance(values, list) and part.lstrip("-").isdigit() and -len(values) <= int(part) < len(values):
+            values = values[int(part)]
+        elif isinstance(values, Mapping) and part in values:
+            values = values[part]
+        else:
+            return None
+    return values
+
+
+def _choice(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The first choice of a completion, wherever a log keeps it; empty where there is none."""
+    for place in ("choices", "response.choices", "response.body.choices", "body.choices", "output.choices"):
+        choices = _inside(values, place)
+        if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
+            return choices[0]
+    return {}
+
+
+def _messages(values: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    for place in ("messages", "request.messages", "request.body.messages", "body.messages", "conversation"):
+        messages = _inside(values, place)
+        if isinstance(messages, list) and messages and all(isinstance(message, Mapping) for message in messages):
+            return messages
+    return ()
+
+
+def _asked(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """What the user said last."""
+    said = [_content(message) for message in messages if message.get("role") in ("user", "human")]
+    return said[-1] if said else None
+
+
+def _answered(choice: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """What the model said: of a completion, or as the last message."""
+    if isinstance(choice.get("text"), str):
+        return str(choice["text"])
+    message = choice.get("message")
+    if not isinstance(message, Mapping) and messages and messages[-1].get("role") == "assistant":
+        message = messages[-1]
+    if not isinstance(message, Mapping):
+        return None
+    reasoning = next((message[k] for k in _NAMES["reasoning"] if isinstance(message.get(k), str) and message[k]), None)
+    content = _content(message)
+    return _joined(reasoning, content or "") if reasoning else content
+
+
+def _joined(reasoning: str, content: str) -> str:
+    return f"{THINK[0]}{reasoning.strip()}{THINK[1]}{content.strip()}"
+
+
+def _content(message: Mapping[str, Any]) -> str | None:
+    content = message.get("content")
+    if isinstance(content, list):  # parts
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    return content if isinstance(content, str) and content.strip() else None
+
+
+def _tokens(choice: Mapping[str, Any], values: Mapping[str, Any]) -> list[Token] | None:
+    """Tokens with their log-probabilities, as OpenAI and vLLM give them with chats or completions, or llama.cpp."""
+    logged = choice.get("logprobs")
+    try:
+        if isinstance(logged, Mapping) and isinstance(logged.get("content"), list):
+            return [_token(entry) for entry in logged["content"]]
+        if isinstance(logged, Mapping) and isinstance(logged.get("tokens"), list):
+            tops = logged.get("top_logprobs") or [None] * len(logged["tokens"])
+            entries = zip(logged["tokens"], logged["token_logprobs"], tops, strict=True)
+            return [_known(text, logprob, list((top or {}).values())) for text, logprob, top in entries]
+        probabilities = values.get("completion_probabilities")
+        if isinstance(probabilities, list) and probabilities:
+            return [_token(entry) for entry in probabilities]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return None
+
+
+def _token(entry: Mapping[str, Any]) -> Token:
+    text = entry["token"] if "token" in entry else entry["content"]
+    top = entry.get("top_logprobs") or []
+    return _known(text, entry["logprob"], [choice["logprob"] for choice in top])
+
+
+def _known(text: str, logprob: float | None, likeliest: Sequence[float]) -> Token:
+    finite = [value for value in likeliest if math.isfinite(value)]
+    if logprob is None or len(finite) < 2:
+        return Token(text, logprob=logprob)
+    known = from_top(sorted(finite, reverse=True), _VOCABULARY)
+    return Token(text, known.entropy, logprob, known.margin, known.top_logprob, known.missing)
+
+
+CLOSINGS = (
+    "</think>",
+    "</thought>",
+    "</thinking>",
+    "[/THINK]",
+    "</seed:think>",
+    "<|channel|>final<|message|>",
+    "\nanswer\n",
+)
+"""How models end their thinking; the last is what s1 writes."""
+
+
+def closing_of(responses: Sequence[str]) -> str | None:
+    """The marker that ends the thinking in a fair share of texts, or None where they do not think aloud."""
+    shares = {mark: sum(mark in text for text in responses) / max(1, len(responses)) for mark in CLOSINGS}
+    best = max(CLOSINGS, key=lambda mark: shares[mark])
+    return best if shares[best] >= 0.2 else None
+
+
+def format_of(texts: Sequence[LoggedText]) -> str:
+    """The answer format that gold answers, else responses, tell."""
+    options = sum(
+        len(re.findall(r"^\s*\(?(?:[A-J]|[1-9])[.):]\s+\S", text.question, re.MULTILINE)) > 2 for text in texts
+    )
+    answers = [text.answer for text in texts if text.answer is not None]
+    if options > 0.8 * len(texts) and all(FORMATS["option"].value(f"#### {answer}\n") for answer in answers):
+        return "option"
+    if not answers:
+        found = [FORMATS["expression"].value(text.response) for text in texts]
+        answers = [value for value in found if value is not None]
+    numbers = sum(_is_number(answer) for answer in answers)
+    return "number" if numbers >= 0.9 * len(answers) else "expression"
+
+
+def _is_number(text: str) -> bool:
+    return FORMATS["number"].equal(text, text)

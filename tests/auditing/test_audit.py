@@ -1,0 +1,225 @@
+"""`bitcal audit` and `bitcal import` as people run them, on texts made here and, where they are, on the shared ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bitcal_tts.auditing.crossfit import candidates_of, crossed, fit_folds, loosest
+from bitcal_tts.auditing.findings import scored
+from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, fold_of, walk_texts
+from bitcal_tts.calibration.recording import mark_of_question
+from bitcal_tts.cli import main
+from bitcal_tts.logs import LoggedText
+
+SHARED = Path(__file__).parents[3] / "shared"
+FIELDS = {
+    "file", "model", "method", "risk", "n", "accuracy", "full_accuracy", "share", "thinking_share", "lost_correct_rate",
+    "lost_low", "lost_high", "certified",
+}  # fmt: skip
+
+
+def made(i: int) -> dict[str, Any]:
+    """A text that computes in two steps, checks itself, and is right more often than not."""
+    draw = random.Random(i)
+    a, b, c = draw.randint(2, 40), draw.randint(2, 40), draw.randint(2, 9)
+    first, final = a + b, (a + b) * c
+    said = final if draw.random() < 0.9 else final + 1
+    checks = "".join(
+        f"Wait, let me check. {a} + {b} = {first}. {first} * {c} = {said}. Yes, that's right.\n"
+        for _ in range(draw.randint(2, 9))
+    )
+    early = f"So the answer is {first}. Wait, no, that is one day only.\n" if draw.random() < 0.4 else ""
+    return {
+        "question": f"Ann sells {a} cups and {b} pots a day. How many things does Ann sell in {c} days?",
+        "response": f"<think>\nFirst, {a} + {b} = {first} things a day.\n{early}"
+        f"So in {c} days Ann sells {first} * {c} = {said} things.\n{checks}So the answer is {said}.\n"
+        f"</think>\n\nAnn sells \\boxed{{{said}}} things.",
+        "gold": str(final),
+        "model": "made up",
+    }
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("logs") / "log.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(json.dumps(made(i)) for i in range(150)).encode()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def walked(log: Path) -> Walked:
+    texts = [
+        LoggedText(i + 1, str(i), r["question"], r["response"], r["gold"]) for i, r in enumerate(map(made, range(150)))
+    ]
+    return walk_texts(texts, Setting("number", "</think>"))
+
+
+def rows_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    assert main(["audit", *arguments, "--json", "--jobs", "1"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["schema"] == 1
+    rows: list[dict[str, Any]] = told["rows"]
+    return rows
+
+
+def test_a_row_a_method_and_risk(log: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = rows_of(capsys, str(log), "--out", str(tmp_path / "out"), "--starter", "none")
+    assert all(row.keys() >= FIELDS for row in rows)
+    settled = {row["risk"]: row for row in rows if row["method"] == "settled"}
+    assert list(settled) == [0.005, 0.01, 0.02, 0.05]
+    by_name = {row["method"]: row for row in rows}
+    assert by_name["full"]["share"] == 1.0 and by_name["full"]["lost_correct_rate"] == 0.0
+    assert by_name["oracle"]["share"] < 0.8 and by_name["oracle"]["lost_correct_rate"] == 0.0
+    assert settled[0.05]["share"] <= settled[0.005]["share"] <= 1.0
+    assert settled[0.05]["share"] < 0.9  # these texts are easy
+    assert by_name["stated_1"]["lost_correct_rate"] > 0.2  # and state a wrong answer first in two of five
+    assert {row["n"] for row in rows} == {150} and by_name["full"]["model"] == "made up"
+    assert 0.75 < by_name["full"]["full_accuracy"] < 0.95
+    page = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
+    assert "settled at 1 %" in page and "first statement" in page and "<script" not in page
+    assert json.loads((tmp_path / "out" / "audit.json").read_text())["rows"] == rows
+
+
+def test_people_see_a_table_and_sentences(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", str(log), "--jobs", "1", "--risks", "0.05"]) == 0
+    told = capsys.readouterr().out
+    assert "settled" in told and "% of all tokens reach the answer" in told
+    assert "can be promised (confidence 0.9)" in told or "more texts" in told or "cannot be promised" in told
+
+
+def test_without_gold_another_answer_is_a_loss(log: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "blind.jsonl"
+    path.write_text("\n".join(json.dumps({k: v for k, v in made(i).items() if k != "gold"}) for i in range(120)))
+    rows = rows_of(capsys, str(path), "--label", "final", "--risks", "0.05")
+    settled = next(row for row in rows if row["method"] == "settled")
+    assert settled["accuracy"] is settled["full_accuracy"] is None
+    assert settled["share"] < 1.0 and settled["lost_correct_rate"] < 0.15
+    assert main(["audit", str(path)]) == 2
+    assert "has no gold answer (--label final needs none)" in capsys.readouterr().err
+
+
+def test_bad_records_are_told_and_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    lines = [json.dumps(made(i)) for i in range(60)]
+    odd = [
+        "{broken",
+        json.dumps({**made(1), "response": ""}),
+        json.dumps({**made(2), "gold": None}),
+        json.dumps({**made(3), "response": "no digits at all. None."}),
+        json.dumps({**made(4), "gold": "plenty"}),
+        json.dumps({**made(5), "response": "7 and 8. " * 220_000}),
+    ]
+    path = tmp_path / "odd.jsonl"
+    path.write_text("\n".join([*lines, *odd]))
+    rows = rows_of(capsys, str(path), "--risks", "0.05", "--starter", "none")
+    assert {row["n"] for row in rows} == {63}
+    path.write_bytes(path.read_bytes() + b'\n{"question": "\xff"}')
+    assert main(["audit", str(path), "--json", "--jobs", "1", "--risks", "0.05", "--starter", "none"]) == 0
+    noted = capsys.readouterr().err
+    assert "record 61 is no JSON" in noted and "record 62 has no response: it is left out" in noted
+    assert "record 67 is not UTF-8" in noted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.jsonl"], "is not a file"),
+        (["LOG", "--risks", "2"], "risks lie above 0 and below 1"),
+        (["LOG", "--question", "nope"], "has no column 'nope'"),
+        (["LOG", "--jobs", "0"], "--jobs must be at least 1"),
+    ],
+)
+def test_bad_arguments(log: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    try:
+        code = main(["audit", *[str(log) if part == "LOG" else part for part in arguments]])
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    assert code == 2 and message in capsys.readouterr().err
+
+
+def test_questions_are_dealt_by_their_text(walked: Walked) -> None:
+    assert walked.folds.tolist() == [fold_of(mark_of_question(made(i)["question"])) for i in range(150)]
+    assert set(walked.folds.tolist()) == set(range(FOLDS))
+
+
+def test_nobody_is_scored_by_what_saw_his_question(walked: Walked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows that a fold's scorer is fitted on are those of the other folds."""
+    seen: list[int] = []
+
+    def spy(rows: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        seen.append(len(rows))
+        return {"trees": [], "depth": 1, "start": 0.0}
+
+    monkeypatch.setattr("bitcal_tts.auditing.crossfit.boosted", spy)
+    fit_folds([walked], "gold", None)
+    table = walked.settled
+    of_fold = np.bincount(walked.folds[table.trace[table.candidates.look]], minlength=FOLDS)
+    assert seen == (of_fold.sum() - of_fold).tolist()
+
+
+def test_thresholds_come_from_the_other_folds(walked: Walked) -> None:
+    table = scored(walked, fit_folds([walked], "gold", None, rounds=20)).settled
+    found = crossed(table, walked.folds, 0.05, "gold")
+    for fold in range(FOLDS):
+        others = table.of(np.nonzero(walked.folds != fold)[0])
+        assert found.thresholds[fold] == loosest(others, 0.05, "gold")
+        assert others.cut(found.thresholds[fold]).lost.mean() <= 0.05
+        mine = table.of(np.nonzero(walked.folds == fold)[0])
+        assert found.cut.cost[walked.folds == fold].tolist() == mine.cut(found.thresholds[fold]).cost.tolist()
+    assert candidates_of(table)[0] == table.scores.max()
+
+
+def test_more_texts_than_are_fitted_on_are_streamed(
+    log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = rows_of(capsys, str(log), "--risks", "0.05", "--starter", "none")
+    monkeypatch.setattr("bitcal_tts.commands.audit._FITTED", 100)
+    streamed = rows_of(capsys, str(log), "--risks", "0.05", "--starter", "none")
+    for name in ("full", "complete", "stated_1", "stated"):
+        one, other = (next(row for row in rows if row["method"] == name) for rows in (whole, streamed))
+        assert (one["n"], one["share"]) == (other["n"], pytest.approx(other["share"]))
+    settled = next(row for row in streamed if row["method"] == "settled")
+    assert settled["n"] == 150 and settled["share"] < 1.0
+
+
+def test_imported_texts_are_traces(log: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    assert main(["import", str(log), "--bits", "4", "--out", str(folder), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["folders"][0]
+    assert (told["n"], told["answers"], told["signals"]) == (150, "number", "text only")
+    profile = str(tmp_path / "p.json")
+    assert main(["fit", str(folder), "--risk", "0.1", "--out", profile, "--json"]) == 0
+    fitted = json.loads(capsys.readouterr().out)["evidence"]["4"]
+    assert fitted["certified"] and fitted["tokens"] < fitted["full_tokens"]
+    replay = ["replay", str(folder), "--methods", "fixed,complete,stated,settled", "--profile", profile, "--json"]
+    assert main([*replay, "--out", str(tmp_path / "o")]) == 0
+    rows = {row["method"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows["settled"]["savings"] > 0.1 and rows["settled"]["lost_correct_rate"] < 0.15
+    assert rows["stated"]["lost_correct_rate"] > 0.2
+    refused = {
+        "adaptive": "adaptive needs the entropy",
+        "deer": "this recording has no probes",
+        "truncate": "what the model would have answered there cannot be known",
+    }
+    for method, message in refused.items():
+        settings = ["--set", "threshold=32"] if method == "truncate" else []
+        assert main(["replay", str(folder), "--methods", method, "--out", str(tmp_path / "x"), *settings]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["import", str(log), "--bits", "4", "--out", str(folder), "--json"]) == 0  # again: nothing to do
+    assert main(["explain", str(folder), "0"]) == 0
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared texts are not here")
+def test_real_texts_are_audited(capsys: pytest.CaptureFixture[str]) -> None:
+    """On R1-Distill's texts half of the tokens are a write-up, and far less than all is needed at 5 % lost."""
+    path = SHARED / "real_texts/gsm8k-r1-distill-qwen-32b.jsonl.xz"
+    rows = rows_of(capsys, str(path), "--risks", "0.05", "--starter", "none")
+    settled = next(row for row in rows if row["method"] == "settled")
+    assert settled["n"] == 582 and settled["share"] < 0.66 and settled["lost_high"] < 0.09
+    assert next(row for row in rows if row["method"] == "full")["full_accuracy"] == pytest.approx(0.957, abs=0.006)
