@@ -44,6 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--left-out", action=argparse.BooleanOptionalAction, default=True, help="the slowest part")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/real_texts")
     args = parser.parse_args()
     began = time.perf_counter()
@@ -57,7 +58,7 @@ def main() -> None:
     pooled = {name: scored(part, scorers).settled for name, part in four.items()}
     result: dict[str, Any] = {
         "pooled": [row for name, table in pooled.items() for row in _curve(name, table, four[name])],
-        "left_out": [_left_out(name, four) for name in THINKING],
+        "left_out": [_left_out(name, four) for name in THINKING if args.left_out],
         "certified": [row for name, table in pooled.items() for row in _certified(name, table)],
         "own_file": [row for name, part in walked.items() for row in _own(logs[name], part)],
         "shapes": [_audited(logs[name], part).shape() for name, part in walked.items()],
@@ -78,18 +79,15 @@ def _audited(log: Log, part: Walked) -> Audited:
 
 def _curve(name: str, table: LookTable, part: Walked) -> list[Row]:
     """The least share at which no more than a risk is lost: off the curve, and with thresholds from other folds."""
+    thinking, found = part.shape.thinking, []
+    for threshold in candidates_of(table, 800):
+        cut = table.cut(threshold)
+        early = cut.halted & (cut.tokens <= thinking)
+        thinking_share = float(np.where(early, cut.tokens, thinking).sum() / thinking.sum())
+        found.append((float(cut.cost.sum() / cut.full_tokens.sum()), thinking_share, float(cut.lost.mean())))
     rows = []
-    thinking = part.shape.thinking
     for risk in RISKS:
-        best, best_thinking = 1.0, 1.0
-        for threshold in candidates_of(table, 800):
-            cut = table.cut(threshold)
-            if cut.lost.sum() <= risk * table.n:
-                share = float(cut.cost.sum() / cut.full_tokens.sum())
-                if share < best:
-                    early = cut.halted & (cut.tokens <= thinking)
-                    best = share
-                    best_thinking = float(np.where(early, cut.tokens, thinking).sum() / thinking.sum())
+        best, best_thinking, _ = min([point for point in found if point[2] <= risk], default=(1.0, 1.0, 0.0))
         done = crossed(table, part.folds, risk, "gold").cut
         lost = wilson(int(done.lost.sum()), table.n)
         rows.append({
@@ -104,7 +102,7 @@ def _curve(name: str, table: LookTable, part: Walked) -> list[Row]:
 def _left_out(name: str, four: dict[str, Walked]) -> Row:
     """Fitted on the other three models' texts about other questions."""
     others = [part for other, part in four.items() if other != name]
-    table = scored(four[name], fit_folds(others, "gold", None, rounds=ROUNDS, most_rows=None)).settled
+    table = scored(four[name], fit_folds(others, "gold", None, rounds=ROUNDS)).settled
     return {"texts": name, **{str(row["risk"]): row["share_off_the_curve"] for row in _curve(name, table, four[name])}}
 
 

@@ -156,12 +156,19 @@ class Crossed:
 
 
 def crossed(table: LookTable, folds: NDArray[np.int64], risk: float, label: str) -> Crossed:
-    """Cut each fold at the loosest threshold at which the others lose no more than `risk`, and none above it does."""
-    thresholds = []
+    """Cut each fold at the loosest threshold at which the others lose no more than `risk`, and none above it does.
+
+    Where the others lose more by the loop guard alone, because their model finds its way out of loops, it is left out.
+    """
+    thresholds, guards = [], []
     for fold in range(FOLDS):
         others = table.of(np.nonzero(folds != fold)[0])
+        guarded = bool(others.cut(math.inf).losses(label).sum() <= risk * others.n)
+        others = others.with_guard(np.full(others.n, guarded))
         thresholds.append(loosest(others, risk, label) if others.n else math.inf)
-    return Crossed(cut_each(table, np.array(thresholds)[folds]), tuple(thresholds))
+        guards.append(guarded)
+    guarded_table = table.with_guard(np.array(guards)[folds])
+    return Crossed(cut_each(guarded_table, np.array(thresholds)[folds]), tuple(thresholds))
 
 
 def loosest(table: LookTable, risk: float, label: str) -> float:

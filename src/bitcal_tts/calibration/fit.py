@@ -17,7 +17,6 @@ from bitcal_tts.calibration.risk import certify, check_levels, grid
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.identity import UNKNOWN, Identity
 from bitcal_tts.halting.profile import Profile, ProfileError
-from bitcal_tts.halting.signals import TEXT_ONLY
 from bitcal_tts.traces.looks import LookTable
 
 KINDS = ("logistic", "boosted")
@@ -31,7 +30,7 @@ def fit(
     *,
     risk: float,
     confidence: float,
-    kind: str | None = None,
+    kind: str = "boosted",
     label: str = "gold",
     features: Sequence[str] = NAMES,
     looks: str = "sentences",
@@ -49,7 +48,7 @@ def fit(
         recordings: One or more precisions of one model on one task; several of one precision are pooled.
         risk: Most of P(full run right and stopped run wrong).
         confidence: How surely that holds, over the calibration items.
-        kind: `logistic` or `boosted`; by default boosted where there is nothing but text.
+        kind: `logistic` or `boosted`.
         label: `gold`, or `final` where no gold answers are needed: a loss is then any other answer than the full run's.
         features: Names of the features to use.
         looks: Where the gate looks: `sentences`, `statements`, `boundaries` or `both`.
@@ -64,9 +63,6 @@ def fit(
     check_levels(risk, confidence)
     if not recordings:
         raise ValueError("there is nothing to fit on")
-    if kind is None:
-        text_only = all(recording.identity["signals"] == str(TEXT_ONLY) for recording in recordings)
-        kind = "boosted" if text_only else "logistic"
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     if not 0 < share < 1:

@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="the profile, a JSON file")
     parser.add_argument("--risk", type=float, default=0.01, help="most lost-correct answers to promise (%(default)s)")
     parser.add_argument("--confidence", type=float, default=0.9, help="how surely the promise holds (%(default)s)")
-    parser.add_argument("--kind", choices=KINDS, help="the scorer (logistic; boosted for texts without signals)")
+    parser.add_argument("--kind", choices=KINDS, default="boosted", help="the scorer (%(default)s)")
     parser.add_argument(
         "--label", choices=LABELS, default="gold",
         help="gold: the answer is right; final: it is the full run's, no gold answers needed (%(default)s)",
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
     if known is not None and scorer is not None:
         raise ValueError("--profile and --from both bring a scorer: choose one")
     if known is not None or scorer is not None:
-        usual = {"kind": None, "label": "gold", "looks": "sentences", "features": list(NAMES), "share": 0.5}
+        usual = {"kind": "boosted", "label": "gold", "looks": "sentences", "features": list(NAMES), "share": 0.5}
         changed = [f"--{name}" for name, value in usual.items() if getattr(args, name) != value]
         if changed:
             option = "--profile" if scorer is None else "--from"

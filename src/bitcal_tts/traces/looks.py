@@ -320,6 +320,15 @@ class LookTable:
             columns[name] = np.where(early, there[look], end) if len(self) else end
         return self._cut(**columns)
 
+    def with_guard(self, traces: Bools) -> LookTable:
+        """The same, the loop guard being heeded in some traces only: the others run to their end."""
+        full = self.full()
+        columns = {
+            name: np.where(traces, getattr(self.ends, name), getattr(full, "correct" if name == "right" else name))
+            for name in ("tokens", "probe_tokens", "right", "same", "halted", "reasons")
+        }
+        return dataclasses.replace(self, ends=Stops(**columns))
+
     def places(self, thresholds: Floats) -> Ints:
         """Tokens at which each trace is stopped by a threshold of its own, without a landing; 0 where it is not."""
         look = self._first(self.scores - thresholds[self.trace], 0.0)
