@@ -24,6 +24,7 @@ from bitcal_tts.files import write_json
 from bitcal_tts.halting.features import NAMES, OF_THE_TEXT, signal_of
 from bitcal_tts.halting.signals import TEXT_ONLY
 from bitcal_tts.traces.record import environment
+from bitcal_tts.traces.schema import SIGNAL_COLUMNS
 
 GATES: dict[str, dict[str, Any]] = {
     "statements, logistic (0.1)": {"looks": "statements", "features": OF_THE_TEXT, "kind": "logistic"},
@@ -62,8 +63,8 @@ def main() -> None:
     print(read)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     write_json(args.out, {
-        "model": test.description["model"], "bits": test.bits, "temperature": 0.6, "calibration": len(calibration.traces),
-        "rows": rows, "read_off_the_text": read, "environment": environment(),
+        "model": test.description["model"], "bits": test.bits, "temperature": 0.6,
+        "calibration": len(calibration.traces), "rows": rows, "read_off_the_text": read, "environment": environment(),
     })  # fmt: skip
 
 
@@ -72,26 +73,23 @@ def _read_off(calibration: Recording, test: Recording, budget: int) -> dict[str,
     profile = fit([calibration], risk=0.02, confidence=0.9, **GATES["values and question, trees, text only"])
     threshold = profile.threshold(test.bits)
     blind = [
-        dataclasses.replace(t, probes=None, signals=TEXT_ONLY, entropies=None, logprobs=None, margins=None, top_logprobs=None)
-        for t in test.traces
-    ]  # fmt: skip
+        dataclasses.replace(trace, probes=None, signals=TEXT_ONLY, **dict.fromkeys(SIGNAL_COLUMNS))  # type: ignore[arg-type]
+        for trace in test.traces
+    ]
     texts = Recording({**test.description, "probes": None}, blind, test.task, test.identity)
-    live = test.table(budget, "sentences").judged(profile.scores).cut(threshold)
+    table = test.table(budget, "sentences").judged(profile.scores)
+    live = table.cut(threshold)
     read = texts.table(budget, "sentences").judged(profile.scores).cut(threshold)
     both = live.halted & read.halted
+    landings = (live.tokens - table.places(np.full(table.n, threshold)))[both]
     return {
         "stopped": int(both.sum()),
         "lost_live": float(live.lost.mean()),
         "lost_read": float(read.lost.mean()),
         "right_live_wrong_read": int((both & live.correct & ~read.correct).sum()),
         "wrong_live_right_read": int((both & ~live.correct & read.correct).sum()),
-        "landing_tokens": [float(q) for q in np.quantile((live.tokens - _at(test, budget, profile, threshold))[both], (0.05, 0.5, 0.95))],
-    }  # fmt: skip
-
-
-def _at(test: Recording, budget: int, profile: Any, threshold: float) -> Any:
-    table = test.table(budget, "sentences").judged(profile.scores)
-    return table.places(np.full(table.n, threshold))
+        "landing_tokens": [float(quantile) for quantile in np.quantile(landings, (0.05, 0.5, 0.95))],
+    }
 
 
 if __name__ == "__main__":

@@ -44,29 +44,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--left-out", action=argparse.BooleanOptionalAction, default=True, help="the slowest part")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/real_texts")
+    parser.add_argument("--files", default="*", help="which of the texts, such as gsm8k-*")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/real_texts/results.json")
     args = parser.parse_args()
     began = time.perf_counter()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    paths = sorted(args.texts.glob(f"{args.files}.jsonl.xz"))
+    logs = {
+        path.name.partition(".jsonl")[0]: Log(path, Columns(), gold=True, answers=None, close=None) for path in paths
+    }
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        logs = {name: Log(args.texts / f"{name}.jsonl.xz", Columns(), gold=True, answers=None, close=None)
-                for name in (path.name.partition(".jsonl")[0] for path in sorted(args.texts.glob("*.xz")))}  # fmt: skip
         walked = {name: walk_log(pool, log, _setting(log, args.tokenizer)) for name, log in logs.items()}
-    four = {name: walked[name] for name in THINKING}
-    scorers = fit_folds(list(four.values()), "gold", None, rounds=ROUNDS, most_rows=None)
-    pooled = {name: scored(part, scorers).settled for name, part in four.items()}
     result: dict[str, Any] = {
-        "pooled": [row for name, table in pooled.items() for row in _curve(name, table, four[name])],
-        "left_out": [_left_out(name, four) for name in THINKING if args.left_out],
-        "certified": [row for name, table in pooled.items() for row in _certified(name, table)],
+        **(together({name: walked[name] for name in THINKING}) if walked.keys() >= set(THINKING) else {}),
         "own_file": [row for name, part in walked.items() for row in _own(logs[name], part)],
         "shapes": [_audited(logs[name], part).shape() for name, part in walked.items()],
     }
     result |= {"minutes": round((time.perf_counter() - began) / 60, 1), "environment": environment()}
-    write_json(args.out / "results.json", result)
-    write_text(args.out / "tables.md", tables(result))
+    write_json(args.out, result)
+    write_text(args.out.with_suffix(".md"), tables(result))
     print(tables(result))
+
+
+def together(four: dict[str, Walked]) -> dict[str, Any]:
+    """What the texts of the thinking models about the same questions come to when they are fitted together."""
+    scorers = fit_folds(list(four.values()), "gold", None, rounds=ROUNDS, most_rows=None)
+    pooled = {name: scored(part, scorers).settled for name, part in four.items()}
+    return {
+        "pooled": [row for name, table in pooled.items() for row in _curve(name, table, four[name])],
+        "certified": [row for name, table in pooled.items() for row in _certified(name, table)],
+        "left_out": [_left_out(name, four) for name in four],
+    }
 
 
 def _setting(log: Log, tokenizer: str) -> Setting:
@@ -156,7 +164,7 @@ def tables(result: dict[str, Any]) -> str:
         "| texts | N | risk % | tokens % | thinking tokens % | thresholds from other folds: tokens % | lost % |",
         "|---|---|---|---|---|---|---|",
     ]
-    for row in result["pooled"]:
+    for row in result.get("pooled", ()):
         lines.append(
             f"| {row['texts']} | {row['n']} | {_pc(row['risk'])} | {_pc(row['share_off_the_curve'])} | "
             f"{_pc(row['thinking_share'])} | {_pc(row['share_crossed'])} | "
@@ -164,11 +172,11 @@ def tables(result: dict[str, Any]) -> str:
         )
     lines += ["", "## Fitted on the other three models' texts about other questions", ""]
     lines += ["| texts | 0.5 % | 1 % | 2 % | 5 % |", "|---|---|---|---|---|"]
-    for row in result["left_out"]:
+    for row in result.get("left_out", ()):
         lines.append(f"| {row['texts']} | " + " | ".join(_pc(row[str(risk)]) for risk in RISKS) + " |")
     lines += ["", "## Certified on a random half, measured on the other (confidence 0.9, mean of 200 splits)", ""]
     lines += ["| texts | risk % | tokens % | lost % | promise broken in % of draws |", "|---|---|---|---|---|"]
-    for row in result["certified"]:
+    for row in result.get("certified", ()):
         lines.append(
             f"| {row['texts']} | {_pc(row['risk'])} | {_pc(row['share'])} | {_pc(row['lost'])} | {_pc(row['broken'])} |"
         )
