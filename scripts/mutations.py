@@ -44,6 +44,9 @@ BATCH = "tests/engines/test_sessions_in_a_batch.py"
 PROBES = "tests/engines/test_score_and_probe.py"
 GROWTH = "tests/traces/test_growth.py"
 REPLAY = "tests/traces/test_replay.py"
+VALUES = "tests/halting/test_values.py"
+AUDIT = "tests/auditing/test_audit.py"
+TEXTS = "tests/traces/test_texts.py"
 
 MUTATIONS = (
     Mutation(
@@ -70,18 +73,18 @@ MUTATIONS = (
     ),
     Mutation(
         "the fallback to boundaries ignored", "halting/settled.py",
-        "(self._features.statements or self.tokens < p.fallback_after)", "True", FIT,
+        "(self._looked_at or self.tokens < p.fallback_after)", "True", FIT,
     ),
     Mutation(
         "the drift monitor never fed", "halting/settled.py", "self._turn.take(score)", "self._turn", BATCH,
     ),
     Mutation(
         "the drift monitor fed a wrong reference", "calibration/fit.py",
-        "rest.first_scores(scores)[:_REFERENCES]", "scores[:_REFERENCES]", FIT,
+        "rest.first_scores()[:_REFERENCES]", "rest.scores[:_REFERENCES]", FIT,
     ),
     Mutation(
         "thresholds looked for among the items that certify them", "calibration/fit.py",
-        "grid(profile.scores(seen.vectors) if len(seen) else [])", "grid(scores)", FIT,
+        "grid(seen.judged(profile.scores).scores)", "grid(rest.scores)", FIT,
     ),
     Mutation(
         "the entropy after the closing one token late", "engines/forks.py",
@@ -170,6 +173,32 @@ MUTATIONS = (
         "writing = AnswerWriting(place.format, place.landing.cue, limit)",
         'writing = AnswerWriting(__import__("bitcal_tts.halting.answers", fromlist=["x"]).FORMATS["gsm8k"], place.landing.cue, limit)',
         PROBES,
+    ),
+    Mutation(
+        "a check taken for a step on", "halting/values/candidates.py", "if key in parent.ancestors:", "if False:", VALUES,
+    ),
+    Mutation(
+        "a percentage worth its face value", "halting/values/numbers.py",
+        "self.percent, self.worth = True, self.value / 100", "self.percent, self.worth = True, self.value", VALUES,
+    ),
+    Mutation(
+        "the best candidate made the worst", "halting/profile.py", "best = int(scores.argmax())",
+        "best = int(scores.argmin())", FIT,
+    ),
+    Mutation(
+        "a fold scored by what saw its questions", "auditing/crossfit.py", "others = folds != fold\n",
+        "others = folds >= 0\n", AUDIT,
+    ),
+    Mutation(
+        "thresholds from the fold that they cut", "auditing/crossfit.py", "table.of(np.nonzero(folds != fold)[0])",
+        "table.of(np.nonzero(folds == fold)[0])", AUDIT,
+    ),
+    Mutation(
+        "a stop in a text costs nothing", "traces/replay.py", "LANDING_TOKENS = 20", "LANDING_TOKENS = 8", TEXTS,
+    ),
+    Mutation(
+        "a value that a text looped on is forgotten", "traces/looks.py",
+        'ends["right"][at], ends["same"][at] = right[look], same[look]', "pass", AUDIT,
     ),
 )  # fmt: skip
 

@@ -87,6 +87,7 @@ def _audited(log: Log, part: Walked) -> Audited:
 
 def _curve(name: str, table: LookTable, part: Walked) -> list[Row]:
     """The least share at which no more than a risk is lost: off the curve, and with thresholds from other folds."""
+    table = table.rising()
     thinking, found = part.shape.thinking, []
     for threshold in candidates_of(table, 800):
         cut = table.cut(threshold)
@@ -116,7 +117,7 @@ def _left_out(name: str, four: dict[str, Walked]) -> Row:
 
 def _certified(name: str, table: LookTable) -> list[Row]:
     """Certified on a random half, measured on the other; and on samples from the texts as a known population."""
-    rng = np.random.default_rng(0)
+    rng, table = np.random.default_rng(0), table.rising()
     grid = [threshold for threshold in FIXED_GRID if threshold < 1]
     cuts = [table.cut(threshold) for threshold in grid]
     lost = np.stack([cut.lost for cut in cuts], axis=1)

@@ -52,7 +52,7 @@ def replayed(recording: Recording, method: Any) -> list[Outcome]:
 
 @pytest.fixture(scope="module")
 def profile(recording: Recording) -> Profile:
-    return fit([recording], risk=0.3, confidence=0.8)
+    return fit([recording], risk=0.3, confidence=0.8, kind="logistic")
 
 
 def test_a_fitted_profile_does_what_its_evidence_says(recording: Recording, profile: Profile) -> None:

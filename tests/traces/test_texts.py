@@ -35,6 +35,7 @@ def test_a_trace_of_a_text() -> None:
 
 
 def test_stated_answers_with_what_was_stated_at_a_stated_cost() -> None:
+    assert LANDING_TOKENS == 20
     first, third = (replay(trace(), method("stated", threshold=float(k), reserve=0)).outcome for k in (1, 2))
     assert first.answer == "7" and first.reason == "exit"
     assert first.tokens == len(approximate(TEXT[: TEXT.index("The answer is 7.") + 17])) + LANDING_TOKENS

@@ -160,6 +160,7 @@ def crossed(table: LookTable, folds: NDArray[np.int64], risk: float, label: str)
 
     Where the others lose more by the loop guard alone, because their model finds its way out of loops, it is left out.
     """
+    table = table.rising()
     thresholds, guards = [], []
     for fold in range(FOLDS):
         others = table.of(np.nonzero(folds != fold)[0])

@@ -57,6 +57,7 @@ class Audited:
 
     def _crossed(self, name: str, table: LookTable, risk: float) -> Row:
         """A method whose setting comes from the other folds."""
+        table = table.rising()
         done = crossed(table, self.walked.folds, risk, self.label)
         certificate = certify(
             lambda t: int(table.cut(t).losses(self.label).sum()), table.n, candidates_of(table, 100),

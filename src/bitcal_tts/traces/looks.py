@@ -7,6 +7,7 @@ gates and calibration share the table and the one way to cut it. The result is e
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -319,6 +320,24 @@ class LookTable:
             there, end = getattr(self.stops, name), getattr(self.ends, name)
             columns[name] = np.where(early, there[look], end) if len(self) else end
         return self._cut(**columns)
+
+    def rising(self) -> LookTable:
+        """Only the looks that score higher than all before them in their trace: no other can be the first to stop."""
+        kept = np.zeros(len(self), dtype=np.bool_)
+        starts = np.unique(self.trace, return_index=True)[1]
+        for start, end in itertools.pairwise([*starts.tolist(), len(self)]):
+            scores = self.scores[start:end]
+            before = np.concatenate(([-np.inf], np.maximum.accumulate(scores)[:-1]))
+            kept[start:end] = scores > before
+        rows = np.nonzero(kept)[0]
+        return dataclasses.replace(
+            self,
+            trace=self.trace[rows],
+            at=self.at[rows],
+            stops=self.stops.take(rows),
+            scores=self.scores[rows],
+            candidates=CandidateRows.of([], []),
+        )
 
     def with_guard(self, traces: Bools) -> LookTable:
         """The same, the loop guard being heeded in some traces only: the others run to their end."""
