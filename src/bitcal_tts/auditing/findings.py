@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,20 @@ from bitcal_tts.auditing.crossfit import FoldScorers, candidates_of, crossed, cu
 from bitcal_tts.auditing.walking import FOLDS, Walked
 from bitcal_tts.calibration.risk import certify
 from bitcal_tts.evaluation.statistics import wilson
+from bitcal_tts.halting.profile import Profile
 from bitcal_tts.traces.looks import Cut, LookTable
 
 Row = dict[str, Any]
 CONFIDENCE = 0.9
 _AGREEING = (1, 2, 3)
+
+
+class Served(NamedTuple):
+    """A profile that judges texts, its threshold, and the risk that it was certified for."""
+
+    profile: Profile
+    threshold: float
+    risk: float
 
 
 @dataclass(frozen=True)
@@ -43,16 +52,24 @@ class Audited:
     walked: Walked
     faults: int
 
-    def rows(self, risks: Sequence[float]) -> list[Row]:
-        """A row a method and risk; methods without a setting come once, their risk is null."""
+    def rows(self, risks: Sequence[float], served: Served | None = None) -> list[Row]:
+        """A row a method and risk; methods without a setting come once, their risk is null.
+
+        With a profile that judges, `settled` comes once, at its threshold; nothing is certified by these texts then.
+        """
         walked = self.walked
         rows = [
             self._row("full", None, walked.settled.full()),
             self._row("complete", None, walked.complete.cut(0.5)),
             *(self._row(f"stated_{k}", None, walked.stated.cut(float(k))) for k in _AGREEING),
         ]
-        for name, table in (("stated", walked.stated), ("settled", walked.settled)):
-            rows += [self._crossed(name, table, risk) for risk in risks]
+        rows += [self._crossed("stated", walked.stated, risk) for risk in risks]
+        if served is None:
+            rows += [self._crossed("settled", walked.settled, risk) for risk in risks]
+        else:
+            never = walked.settled.full()
+            cut = walked.settled.cut(served.threshold) if math.isfinite(served.threshold) else never
+            rows.append({**self._row("settled", served.risk, cut), "certified": None})
         return [*rows, self._row("oracle", None, self._oracle())]
 
     def _crossed(self, name: str, table: LookTable, risk: float) -> Row:
@@ -107,12 +124,15 @@ class Audited:
         good = table.stops.right if self.label == "gold" else table.stops.same
         return replace(table, scores=good.astype(np.float64)).cut(0.5)
 
-    def marks(self, risk: float) -> dict[str, tuple[NDArray[np.int64], Cut]]:
+    def marks(self, risk: float, served: Served | None = None) -> dict[str, tuple[NDArray[np.int64], Cut]]:
         """Where rules would have stopped each text, in tokens, and what came of it."""
         walked = self.walked
-        ours = crossed(walked.settled, walked.folds, risk, self.label)
+        if served is None:
+            ours = np.array(crossed(walked.settled, walked.folds, risk, self.label).thresholds)[walked.folds]
+        else:
+            risk, ours = served.risk, np.full(walked.n, served.threshold)
         settings = {
-            f"settled at {100 * risk:g} %": (walked.settled, np.array(ours.thresholds)[walked.folds]),
+            f"settled at {100 * risk:g} %": (walked.settled, ours),
             "first statement": (walked.stated, np.ones(walked.n)),
             "complete": (walked.complete, np.full(walked.n, 0.5)),
         }
@@ -191,7 +211,9 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
             continue
         spent = f"{_pc(row['share'])} % of the tokens"
         lost = f"{_pc(row['lost_correct_rate'])} % [{_pc(row['lost_low'])}, {_pc(row['lost_high'])}]"
-        if row["certified"]:
+        if row["certified"] is None:
+            promise = "The threshold is the profile's."
+        elif row["certified"]:
             promise = (
                 f"With these {row['n']:,} texts at most {_pc(row['risk'])} % can be promised (confidence "
                 f"{row['confidence']:g}), at {_pc(row['certified_share'])} %."

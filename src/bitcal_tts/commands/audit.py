@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from bitcal_tts.auditing.crossfit import FoldScorers, fit_folds
-from bitcal_tts.auditing.findings import Audited, Row, scored, sentences
+from bitcal_tts.auditing.findings import Audited, Row, Served, scored, sentences
 from bitcal_tts.auditing.page import Example, FilePart, Stop, render
-from bitcal_tts.auditing.walking import Setting, Walked, walk_texts
+from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, walk_texts
 from bitcal_tts.calibration.recording import mark_of_question
 from bitcal_tts.calibration.starters import load_starter
+from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.commands import options
 from bitcal_tts.commands.logs import Log, add_columns, columns_of
 from bitcal_tts.commands.progress import note, progress
@@ -54,7 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="what is lost: a right answer (gold), or any but the full text's (final)")  # fmt: skip
     parser.add_argument("--risks", type=_risks, default=list(RISKS), metavar="R,R",
                         help="shares of answers that may be lost (default: 0.005,0.01,0.02,0.05)")  # fmt: skip
-    parser.add_argument("--profile", type=Path, help="judge with this profile, at its own threshold")
+    parser.add_argument("--profile", type=Path, help="judge by this profile, at its own threshold; nothing is fitted")
+    parser.add_argument("--bits", type=float, help="which of the profile's thresholds, where it has several")
     parser.add_argument("--starter", choices=("auto", "none"), default="auto",
                         help="whether scorers start from those in the package (default: auto)")  # fmt: skip
     parser.add_argument("--out", type=Path, help="a folder for audit.json and audit.html")
@@ -76,6 +78,7 @@ def run(args: argparse.Namespace) -> None:
     """Audit files and print or write what was found."""
     if args.jobs is not None and args.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
+    served = _served(args)
     audits = [_Audit(path, args) for path in args.files]
     kinds = {FORMATS[audit.setting.answers].values for audit in audits}
     if len(kinds) > 1:
@@ -85,23 +88,40 @@ def run(args: argparse.Namespace) -> None:
         walked = [audit.walk(pool, quiet=args.json) for audit in audits]
         kind = kinds.pop()
         starter = load_starter(kind) if kind and args.starter == "auto" else None
-        if not args.json:
-            note("fitting")
-        scorers = fit_folds(walked, args.label, starter)
+        if served is None:
+            if not args.json:
+                note("fitting")
+            scorers = fit_folds(walked, args.label, starter)
+        else:
+            scorers = FoldScorers((served.profile,) * FOLDS)
         pairs = zip(audits, walked, strict=True)
         audited = [audit.audited(pool, part, scorers, quiet=args.json) for audit, part in pairs]
-    rows = [row for one in audited for row in one.rows(args.risks)]
+    rows = [row for one in audited for row in one.rows(args.risks, served)]
     shapes = [one.shape() for one in audited]
     result = {"schema": 1, "rows": rows, "files": shapes, "tokenizer": args.tokenizer or "approximate"}
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
         write_json(args.out / "audit.json", result)
-        write_text(args.out / "audit.html", _page(audits, audited, rows, args))
+        write_text(args.out / "audit.html", _page(audits, audited, rows, served, args))
         note(f"written: {args.out / 'audit.json'} and audit.html")
     if args.json:
         print(json.dumps(result))
     else:
         _show(shapes, rows)
+
+
+def _served(args: argparse.Namespace) -> Served | None:
+    """The profile that is to judge, with the threshold that it has for the bits."""
+    if args.profile is None:
+        return None
+    profile = load_profile(args.profile)
+    if profile.needs:
+        raise ValueError(f"{args.profile} needs {', '.join(s.words for s in profile.needs)}, which texts do not have")
+    if args.bits is None and len(profile.thresholds) > 1:
+        known = ", ".join(f"{bits:g}" for bits in profile.thresholds)
+        raise ValueError(f"{args.profile} has thresholds for {known} bits: say which with --bits")
+    bits = next(iter(profile.thresholds)) if args.bits is None else args.bits
+    return Served(profile, profile.threshold(bits), float(profile.evidence[f"{bits:g}"]["risk"]))
 
 
 class _Audit:
@@ -136,9 +156,9 @@ class _Audit:
         log, setting = self.log, self.setting
         return Audited(log.path.name, log.model, setting.answers, setting.close, self._label, whole, log.faults)
 
-    def examples(self, one: Audited, risks: Sequence[float]) -> list[Example]:
+    def examples(self, one: Audited, risks: Sequence[float], served: Served | None) -> list[Example]:
         """A few texts with the places where rules would have stopped them: lost ones first, then long and short."""
-        marks = one.marks(min(risks, key=lambda risk: abs(risk - 0.01)))
+        marks = one.marks(min(risks, key=lambda risk: abs(risk - 0.01)), served)
         ours = next(cut for name, (_, cut) in marks.items() if name.startswith("settled"))
         lost = np.nonzero(ours.losses(one.label))[0][:_EXAMPLES]
         saved = np.argsort(ours.cost - ours.full_tokens, kind="stable")[:_EXAMPLES]
@@ -191,12 +211,18 @@ def _walked(
     return Walked.joined(parts)
 
 
-def _page(audits: Sequence[_Audit], audited: Sequence[Audited], rows: Sequence[Row], args: argparse.Namespace) -> str:
+def _page(
+    audits: Sequence[_Audit],
+    audited: Sequence[Audited],
+    rows: Sequence[Row],
+    served: Served | None,
+    args: argparse.Namespace,
+) -> str:
     parts = []
     for audit, one in zip(audits, audited, strict=True):
         mine = [row for row in rows if row["file"] == one.file]
         shape = one.shape()
-        parts.append(FilePart(shape, mine, sentences(shape, mine), audit.examples(one, args.risks)))
+        parts.append(FilePart(shape, mine, sentences(shape, mine), audit.examples(one, args.risks, served)))
     counted = "counted by " + (args.tokenizer or "an approximation")
     against = "gold answers" if args.label == "gold" else "what the full texts end with"
     return render(

@@ -98,7 +98,7 @@ def replay_recording(
     took = describe(store)
     for row in rows:
         # Time and energy were measured for decoding to the recorded end, and for nothing else.
-        whole = row["method"] == "fixed" and row["budget"] == description["budget"]
+        whole = row["method"] == "fixed" and row["budget"] == description["budget"] and took["seconds"] > 0
         row["seconds_per_item"] = took["seconds"] / took["items"] if whole else None
         row["joules_per_item"] = took["joules"] / took["items"] if whole and took["joules"] is not None else None
     summary: dict[str, Any] = {"rows": rows, "comparisons": compare(done), "recording": took}
@@ -136,6 +136,8 @@ def title_of(description: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str
 
 def _decoding(settings: dict[str, Any]) -> str:
     """How tokens were chosen, in a few words."""
+    if settings["temperature"] is None:
+        return "as logged"
     if settings["temperature"] == 0:
         return "greedy"
     more = [

@@ -44,7 +44,7 @@ def manifest_of(
         "budget": budget,
         "style": "thinking" if close else "instruct",
         "thinking": [None, close] if close else None,
-        "decoding": {},
+        "decoding": {"temperature": None},
         "source": source,
         "tokenizer": tokenizer,
         "split": None,
@@ -52,7 +52,13 @@ def manifest_of(
     decided = {key: value for key, value in _NOT_TOLD.items() if key not in ("signals", "budget")}
     return Manifest(
         tokens={**decided, **told},
-        content={"signals": signals.distribution, "k": signals.k, "chunk_size": None, "keep_hidden": False},
+        content={
+            "signals": signals.distribution,
+            "k": signals.k,
+            "chunk_size": 16,
+            "hidden": False,
+            "keep_hidden": False,
+        },
         reading={"answers": answers, "execute": False},
         environment=environment(),
     )

@@ -43,7 +43,8 @@ class Manifest:
 
     Attributes:
         tokens: What determines the tokens: engine, model, template, prompt, task, seed, decoding, budget.
-        content: Which signals are recorded: `signals` (full, top or absent), `k`, `chunk_size`, `keep_hidden`.
+        content: Which signals are recorded: `signals` (full, top or absent), `k`, `chunk_size`, `keep_hidden`, and
+            `hidden`, false where there are no hidden states.
         reading: How answers are usually read: `answers`, and `execute` where code is run.
         segments: Items, in the order in which they were added.
         probes: `every` and `answers` of the probes, or None.
@@ -80,7 +81,7 @@ class Manifest:
         return Signals(
             self.content["signals"],
             k=self.content.get("k"),
-            hidden_every=self.content["chunk_size"],
+            hidden_every=self.content["chunk_size"] if self.content.get("hidden", True) else None,
             probes=self.probes is not None,
         )
 
