@@ -207,6 +207,9 @@ def test_imported_texts_are_traces(log: Path, capsys: pytest.CaptureFixture[str]
     rows = {row["method"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert rows["settled"]["savings"] > 0.1 and rows["settled"]["lost_correct_rate"] < 0.15
     assert rows["stated"]["lost_correct_rate"] > 0.2
+    assert main(["report", str(tmp_path / "o")]) == 0
+    assert main(["explain", str(folder), "0", "--methods", "fixed,complete,stated"]) == 0
+    capsys.readouterr()
     refused = {
         "adaptive": "adaptive needs the entropy",
         "deer": "this recording has no probes",

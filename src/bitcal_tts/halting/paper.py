@@ -6,7 +6,7 @@ from functools import cached_property
 
 from bitcal_tts.halting.controller import Controller, Decision, Step
 from bitcal_tts.halting.parameters import Parameters
-from bitcal_tts.halting.policy import decide
+from bitcal_tts.halting.policy import Action, Reason, decide
 from bitcal_tts.halting.signals import HiddenStability, Signal, TraceStability
 
 
@@ -51,6 +51,9 @@ class PaperRule(Controller):
     def observe(self, step: Step) -> Decision:
         """Take the next step and decide."""
         p = self.parameters
+        if step.entropy is None and not p.halts:
+            self._tokens += step.n_tokens
+            return Decision(Action.CONTINUE, Reason.UNDECIDED, self._tokens)
         if step.entropy is None:
             raise ValueError(f"{p.name} needs the entropy of every step, which this one does not carry")
         self._tokens += step.n_tokens
