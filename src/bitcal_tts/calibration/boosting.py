@@ -49,7 +49,12 @@ def boosted(
         rounds: How many trees.
         **parameters: Of LightGBM, in place of the usual ones.
     """
-    import lightgbm
+    try:
+        import lightgbm
+    except OSError as error:  # it is a shared library that needs OpenMP's
+        raise ValueError(
+            f"LightGBM cannot be loaded ({error}): install OpenMP (apt install libgomp1), or choose --kind logistic"
+        ) from None
 
     least = max(5, min(int(_PARAMETERS["min_data_in_leaf"]), len(rows) // 100))  # type: ignore[call-overload]
     settings = {**_PARAMETERS, "min_data_in_leaf": least, **parameters}
