@@ -54,7 +54,7 @@ def main() -> None:
             cut = table.cut(threshold) if math.isfinite(threshold) else table.full()
             lost = wilson(int(cut.lost.sum()), table.n)
             rows.append({
-                "gate": name, "risk": risk, "n": table.n, "share": float(cut.cost.sum() / cut.full_tokens.sum()),
+                "gate": name, "risk": risk, "n": table.n, "share": cut.share,
                 "lost": float(cut.lost.mean()), "lost_low": lost.low, "lost_high": lost.high,
                 "accuracy": float(cut.correct.mean()), "full_accuracy": float(cut.full_correct.mean()),
             })  # fmt: skip

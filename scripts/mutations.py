@@ -137,7 +137,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a threshold that must be exceeded may be met", "traces/looks.py",
-        "scores > threshold if self.strict else scores >= threshold", "scores >= threshold", "tests/traces/test_looks.py",
+        "self.scores > bar if self.strict else self.scores >= bar", "self.scores >= bar", "tests/traces/test_looks.py",
     ),
     Mutation(
         "without gold, a changed answer is no loss", "traces/looks.py",

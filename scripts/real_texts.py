@@ -88,12 +88,10 @@ def _audited(log: Log, part: Walked) -> Audited:
 def _curve(name: str, table: LookTable, part: Walked) -> list[Row]:
     """The least share at which no more than a risk is lost: off the curve, and with thresholds from other folds."""
     table = table.rising()
-    thinking, found = part.shape.thinking, []
+    found = []
     for threshold in candidates_of(table, 800):
         cut = table.cut(threshold)
-        early = cut.halted & (cut.tokens <= thinking)
-        thinking_share = float(np.where(early, cut.tokens, thinking).sum() / thinking.sum())
-        found.append((float(cut.cost.sum() / cut.full_tokens.sum()), thinking_share, float(cut.lost.mean())))
+        found.append((cut.share, part.shape.thinking_share(cut), float(cut.lost.mean())))
     rows = []
     for risk in RISKS:
         best, best_thinking, _ = min([point for point in found if point[2] <= risk], default=(1.0, 1.0, 0.0))
@@ -101,7 +99,7 @@ def _curve(name: str, table: LookTable, part: Walked) -> list[Row]:
         lost = wilson(int(done.lost.sum()), table.n)
         rows.append({
             "texts": name, "n": table.n, "risk": risk, "share_off_the_curve": best, "thinking_share": best_thinking,
-            "share_crossed": float(done.cost.sum() / done.full_tokens.sum()), "lost_crossed": float(done.lost.mean()),
+            "share_crossed": done.share, "lost_crossed": float(done.lost.mean()),
             "lost_low": lost.low, "lost_high": lost.high, "accuracy_crossed": float(done.correct.mean()),
             "full_accuracy": float(table.full_right.mean()),
         })  # fmt: skip

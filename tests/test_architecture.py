@@ -69,8 +69,8 @@ def test_the_rule_in_the_documentation_works(probed: Any) -> None:
     from bitcal_tts import build_method
     from bitcal_tts.halting.rules import RULES
     from bitcal_tts.tasks import load_task
-    from bitcal_tts.traces.looks import gate_looks
     from bitcal_tts.traces.replay import outcomes
+    from bitcal_tts.traces.walk import gate_looks
 
     text = (SRC.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(from .*?)```", text, re.DOTALL)

@@ -23,10 +23,10 @@ from bitcal_tts.halting.identity import KEYS, Identity
 from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.halting.settled import ProfileWarning
 from bitcal_tts.tasks import load_task
-from bitcal_tts.traces.looks import gate_looks
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.record import record
 from bitcal_tts.traces.replay import outcomes
+from bitcal_tts.traces.walk import gate_looks
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ from bitcal_tts import build_method
 from bitcal_tts.halting.gate import Gate
 from bitcal_tts.halting.rules import RULES
 from bitcal_tts.tasks import load_task
-from bitcal_tts.traces.looks import LookTable, gate_looks
+from bitcal_tts.traces.looks import LookTable
 from bitcal_tts.traces.replay import outcomes
+from bitcal_tts.traces.walk import gate_looks
 
 GATES = [name for name in RULES if name not in ("guard", "marker")]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +46,6 @@ class FoldScorers:
 
 def never(table: LookTable) -> LookTable:
     """Looks at which nothing is ever stopped."""
-    from dataclasses import replace
-
     return replace(table, scores=np.full(len(table), -math.inf))
 
 
@@ -69,13 +68,15 @@ def fit_folds(
     """
     names = usable(parts) if starter is None else starter.features
     columns = np.array([NAMES.index(name) for name in names])
-    rows, right, weights, folds = _gathered(parts, label, columns, most_rows)
-    if len(rows) == 0 and starter is None:
-        return FoldScorers((None,) * FOLDS)
-    start = None if starter is None else _margins(starter, rows, folds)
+    fitted_on = _gathered(parts, label, columns, most_rows)
+    start = None if starter is None else _margins(starter, fitted_on)
     rounds = rounds or (ROUNDS if starter is None else ROUNDS_ON_A_STARTER)
-    fitted = (_fit_fold(f, names, rows, right, weights, folds, start, starter, rounds) for f in range(FOLDS))
-    return FoldScorers(tuple(fitted))
+    profiles = []
+    for fold in range(FOLDS):
+        own = _fit_fold(fold, names, fitted_on, start, rounds)
+        known = None if starter is None else starter.scorers[fold]
+        profiles.append(own if known is None else known if own is None else known.plus(own))
+    return FoldScorers(tuple(profiles))
 
 
 def usable(parts: Sequence[Walked]) -> tuple[str, ...]:
@@ -87,10 +88,21 @@ def usable(parts: Sequence[Walked]) -> tuple[str, ...]:
     return tuple(name for name, tells in zip(NAMES, known, strict=True) if tells and name not in _SPOILT)
 
 
-def _gathered(
-    parts: Sequence[Walked], label: str, columns: NDArray[np.int64], most_rows: int | None
-) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.float64], NDArray[np.int64]]:
-    """Rows, labels, weights and folds of the looks that are fitted on: of long texts every so many."""
+class _Rows(NamedTuple):
+    """What is fitted on: rows of features, whether they are right, how much they count, and their folds."""
+
+    features: NDArray[np.float32]
+    right: NDArray[np.bool_]
+    weights: NDArray[np.float64]
+    folds: NDArray[np.int64]
+
+    def only(self, which: NDArray[np.bool_] | NDArray[np.int64]) -> _Rows:
+        """Some of them."""
+        return _Rows(self.features[which], self.right[which], self.weights[which], self.folds[which])
+
+
+def _gathered(parts: Sequence[Walked], label: str, columns: NDArray[np.int64], most_rows: int | None) -> _Rows:
+    """The looks that are fitted on: of long texts every so many."""
     gathered = []
     for part in parts:
         table, candidates = part.settled, part.settled.candidates
@@ -104,47 +116,35 @@ def _gathered(
         gathered.append(
             (candidates.vectors[chosen][:, columns], candidates.label(label)[chosen], weights, part.folds[text])
         )
-    rows, right, weights, folds = (np.concatenate(column) for column in zip(*gathered, strict=True))
-    if most_rows is not None and len(rows) > most_rows:
-        some = np.sort(np.random.default_rng(0).choice(len(rows), most_rows, replace=False))
-        rows, right, weights, folds = rows[some], right[some], weights[some], folds[some]
-    return rows, right, weights, folds
+    rows = _Rows(*(np.concatenate(column) for column in zip(*gathered, strict=True)))
+    if most_rows is None or len(rows.features) <= most_rows:
+        return rows
+    return rows.only(np.sort(np.random.default_rng(0).choice(len(rows.features), most_rows, replace=False)))
 
 
-def _margins(starter: Starter, rows: NDArray[np.float32], folds: NDArray[np.int64]) -> NDArray[np.float64]:
-    margins = np.zeros(len(rows))
-    for fold in range(FOLDS):
-        mine = folds == fold
+def _margins(starter: Starter, rows: _Rows) -> NDArray[np.float64]:
+    """Log-odds by the starter's scorers, each row by the one that has not seen its fold."""
+    margins = np.zeros(len(rows.features))
+    for fold, scorer in enumerate(starter.scorers):
+        mine = rows.folds == fold
         if mine.any():
-            margins[mine] = starter.margins(rows[mine], fold)
+            margins[mine] = scorer.margins(rows.features[mine])
     return margins
 
 
 def _fit_fold(
-    fold: int,
-    names: tuple[str, ...],
-    rows: NDArray[np.float32],
-    right: NDArray[np.bool_],
-    weights: NDArray[np.float64],
-    folds: NDArray[np.int64],
-    start: NDArray[np.float64] | None,
-    starter: Starter | None,
-    rounds: int,
+    fold: int, names: tuple[str, ...], rows: _Rows, start: NDArray[np.float64] | None, rounds: int
 ) -> Profile | None:
+    """A scorer from the other folds; None where they hold too little."""
+    folds = rows.folds
     others = folds != fold
-    known = None if starter is None else starter.profile(fold)
-    enough = others.sum() >= MIN_ROWS and right[others].any() and not right[others].all()
-    if not enough:
-        return known
+    some = rows.only(others)
+    if others.sum() < MIN_ROWS or not some.right.any() or some.right.all():
+        return None
     own = boosted(
-        rows[others],
-        right[others],
-        weights[others],
-        start=None if start is None else start[others],
-        rounds=rounds,
+        some.features, some.right, some.weights, start=None if start is None else start[others], rounds=rounds
     )
-    profile = Profile("boosted", names, own, {})
-    return profile if known is None else known.plus(profile)
+    return Profile("boosted", names, own, {})
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def crossed(table: LookTable, folds: NDArray[np.int64], risk: float, label: str)
         thresholds.append(loosest(others, risk, label) if others.n else math.inf)
         guards.append(guarded)
     guarded_table = table.with_guard(np.array(guards)[folds])
-    return Crossed(cut_each(guarded_table, np.array(thresholds)[folds]), tuple(thresholds))
+    return Crossed(guarded_table.cut(np.array(thresholds)[folds]), tuple(thresholds))
 
 
 def loosest(table: LookTable, risk: float, label: str) -> float:
@@ -192,10 +192,3 @@ def candidates_of(table: LookTable, size: int = _THRESHOLDS) -> list[float]:
         # Finely where few texts are stopped, coarsely where many are.
         values = np.unique(np.quantile(values, 1 - np.geomspace(1e-5, 1, size)))
     return [float(value) for value in values[::-1]]
-
-
-def cut_each(table: LookTable, thresholds: NDArray[np.float64]) -> Cut:
-    """What a gate does with each text at a threshold of its own."""
-    from dataclasses import replace
-
-    return replace(table, scores=table.scores - thresholds[table.trace]).cut(0.0)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitcal_tts.auditing.crossfit import FoldScorers, candidates_of, crossed, cut_each
+from bitcal_tts.auditing.crossfit import FoldScorers, candidates_of, crossed
 from bitcal_tts.auditing.walking import FOLDS, Walked
 from bitcal_tts.calibration.risk import certify
 from bitcal_tts.evaluation.statistics import wilson
@@ -67,9 +67,9 @@ class Audited:
         if served is None:
             rows += [self._crossed("settled", walked.settled, risk) for risk in risks]
         else:
-            never = walked.settled.full()
-            cut = walked.settled.cut(served.threshold) if math.isfinite(served.threshold) else never
-            rows.append({**self._row("settled", served.risk, cut), "certified": None})
+            stops = math.isfinite(served.threshold)
+            cut = walked.settled.cut(served.threshold) if stops else walked.settled.full()
+            rows.append(self._row("settled", served.risk, cut))
         return [*rows, self._row("oracle", None, self._oracle())]
 
     def _crossed(self, name: str, table: LookTable, risk: float) -> Row:
@@ -85,7 +85,7 @@ class Audited:
         promised = table.cut(certificate.threshold) if certified else table.full()
         row |= {
             "certified": certified,
-            "certified_share": float(promised.cost.sum() / max(1, promised.full_tokens.sum())),
+            "certified_share": promised.share,
             "confidence": CONFIDENCE,
             "more_items_needed": 0 if certified else certificate.more,
         }
@@ -96,8 +96,6 @@ class Audited:
         losses = cut.losses(self.label)
         lost = int(losses.sum())
         interval = wilson(lost, n)
-        thinking = self.walked.shape.thinking
-        early = cut.halted & (cut.tokens <= thinking)
         return {
             "file": self.file,
             "model": self.model,
@@ -106,8 +104,8 @@ class Audited:
             "n": n,
             "accuracy": float(cut.correct.mean()) if gold else None,
             "full_accuracy": float(cut.full_correct.mean()) if gold else None,
-            "share": float(cut.cost.sum() / max(1, cut.full_tokens.sum())),
-            "thinking_share": float(np.where(early, cut.tokens, thinking).sum() / max(1, thinking.sum())),
+            "share": cut.share,
+            "thinking_share": self.walked.shape.thinking_share(cut),
             "lost_correct_rate": lost / n,
             "lost_low": interval.low,
             "lost_high": interval.high,
@@ -118,8 +116,6 @@ class Audited:
 
     def _oracle(self) -> Cut:
         """Stops at the first look at which what the text stands for is as good as what it ends with."""
-        from dataclasses import replace
-
         table = self.walked.settled
         good = table.stops.right if self.label == "gold" else table.stops.same
         return replace(table, scores=good.astype(np.float64)).cut(0.5)
@@ -136,7 +132,7 @@ class Audited:
             "first statement": (walked.stated, np.ones(walked.n)),
             "complete": (walked.complete, np.full(walked.n, 0.5)),
         }
-        return {name: (table.places(at), cut_each(table, at)) for name, (table, at) in settings.items()}
+        return {name: (table.places(at), table.cut(at)) for name, (table, at) in settings.items()}
 
     def shape(self) -> Row:
         """Where the tokens went, as shares of all of them; and how many texts loop or have no answer."""
@@ -171,8 +167,6 @@ class Audited:
 
 def scored(walked: Walked, scorers: FoldScorers) -> Walked:
     """The same texts with the scores of the scorers of their folds."""
-    from dataclasses import replace
-
     folds = walked.folds
     order, tables = [], []
     for fold in range(FOLDS):
@@ -183,6 +177,22 @@ def scored(walked: Walked, scorers: FoldScorers) -> Walked:
     table = LookTable.joined(tables)
     back = np.argsort(np.concatenate(order), kind="stable")
     return replace(walked, settled=table.of(back))
+
+
+HEADINGS = ("method", "risk %", "tokens %", "thinking %", "accuracy %", "lost % [95 %]", "certified")
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row as people read it, under `HEADINGS`."""
+    return (
+        row["method"],
+        "" if row["risk"] is None else f"{100 * row['risk']:g}",
+        f"{100 * row['share']:.1f}",
+        f"{100 * row['thinking_share']:.1f}",
+        "-" if row["accuracy"] is None else f"{100 * row['accuracy']:.1f}",
+        f"{100 * row['lost_correct_rate']:.1f} [{100 * row['lost_low']:.1f}, {100 * row['lost_high']:.1f}]",
+        {None: "", True: "yes", False: "no"}[row["certified"]],
+    )
 
 
 def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:

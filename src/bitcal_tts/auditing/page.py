@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
 
-Row = dict[str, Any]
+from bitcal_tts.auditing.findings import HEADINGS, Row, cells
+
 _HEAD = 1200
 """Characters of a text that are shown before its first stop and behind its last."""
 
@@ -20,7 +20,7 @@ class Stop:
 
     rule: str
     at: int
-    stands_for: str
+    verdict: str
     lost: bool
 
 
@@ -73,21 +73,11 @@ def _bar(shape: Row) -> str:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    names = ("method", "risk %", "tokens %", "thinking tokens %", "accuracy %", "lost % [95 %]", "certified")
-    head = "".join(f"<th>{name}</th>" for name in names)
+    head = "".join(f"<th>{name}</th>" for name in HEADINGS)
     body = []
     for row in rows:
-        cells = (
-            html.escape(row["method"]),
-            "" if row["risk"] is None else f"{100 * row['risk']:g}",
-            f"{100 * row['share']:.1f}",
-            f"{100 * row['thinking_share']:.1f}",
-            "-" if row["accuracy"] is None else f"{100 * row['accuracy']:.1f}",
-            f"{100 * row['lost_correct_rate']:.1f} [{100 * row['lost_low']:.1f}, {100 * row['lost_high']:.1f}]",
-            {None: "", True: "yes", False: "no"}[row["certified"]],
-        )
         ours = ' class="ours"' if row["method"] == "settled" else ""
-        body.append(f"<tr{ours}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+        body.append(f"<tr{ours}>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells(row))}</tr>")
     return f'<div class="wide"><table><tr>{head}</tr>{"".join(body)}</table></div>'
 
 
@@ -99,7 +89,7 @@ def _example(example: Example) -> str:
         piece = text[at : stop.at]
         shown.append(html.escape(piece if i else _shortened(piece)) if piece else "")
         kind = "stop lost" if stop.lost else "stop"
-        what = f"{stop.rule}: {stop.stands_for or 'no answer'}{', which is lost' if stop.lost else ''}"
+        what = f"{stop.rule}: {stop.verdict}{', which is lost' if stop.lost else ''}"
         shown.append(f' <span class="{kind}">{html.escape(what)}</span> ')
         at = stop.at
     rest = text[at:]

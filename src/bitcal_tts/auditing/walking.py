@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bitcal_tts.calibration.recording import Recording, mark_of
 from bitcal_tts.halting.answers import FORMATS
@@ -22,19 +21,16 @@ from bitcal_tts.logs.counting import splitter
 from bitcal_tts.logs.texts import LoggedText
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.tasks.registry import TEXTS, restore_task
-from bitcal_tts.traces.looks import LookTable, gate_looks
+from bitcal_tts.traces.looks import Bools, Cut, Ints, LookTable
 from bitcal_tts.traces.replay import full_run, outcomes
 from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.texts import trace_of
+from bitcal_tts.traces.walk import gate_looks
 
 FOLDS = 5
 BITS = 16.0
 """Of what precision texts are is not known, and does not matter to what is read off them."""
 _LONG = 10**9
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -76,6 +72,11 @@ class Shape:
     looping: Ints
     answered: Bools
     truncated: Bools
+
+    def thinking_share(self, cut: Cut) -> float:
+        """Of the thinking tokens, how many a method needs that leaves the write-up as it is."""
+        early = cut.halted & (cut.tokens <= self.thinking)
+        return float(np.where(early, cut.tokens, self.thinking).sum() / max(1, self.thinking.sum()))
 
 
 @dataclass(frozen=True)

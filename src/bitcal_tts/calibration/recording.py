@@ -15,8 +15,9 @@ from bitcal_tts.halting.settled import CERTIFIED, Settled, SettledParameters
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.halting.values import Look
 from bitcal_tts.tasks.base import Task
-from bitcal_tts.traces.looks import LookTable, walk
+from bitcal_tts.traces.looks import LookTable
 from bitcal_tts.traces.schema import Trace
+from bitcal_tts.traces.walk import walk
 
 _BLANK = Profile(
     kind="logistic",

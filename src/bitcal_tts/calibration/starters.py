@@ -14,9 +14,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bitcal_tts.halting.profile import Profile, mean_of
 
 STARTERS = ("numbers", "options")
@@ -41,14 +38,6 @@ class Starter:
     def features(self) -> tuple[str, ...]:
         """What they look at."""
         return self.scorers[0].features
-
-    def profile(self, fold: int) -> Profile:
-        """The scorer that has not seen a fold."""
-        return self.scorers[fold]
-
-    def margins(self, rows: NDArray[np.float32], fold: int) -> NDArray[np.float64]:
-        """Log-odds of rows of `features` by the scorer that has not seen their fold."""
-        return self.scorers[fold].margins(rows)
 
     @property
     def whole(self) -> Profile:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bitcal_tts.auditing.crossfit import FoldScorers, fit_folds
-from bitcal_tts.auditing.findings import Audited, Row, Served, scored, sentences
+from bitcal_tts.auditing.findings import HEADINGS, Audited, Row, Served, cells, scored, sentences
 from bitcal_tts.auditing.page import Example, FilePart, Stop, render
 from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, walk_texts
 from bitcal_tts.calibration.recording import mark_of_question
@@ -235,18 +235,8 @@ def _page(
 def _show(shapes: Sequence[Row], rows: Sequence[Row]) -> None:
     for shape in shapes:
         mine = [row for row in rows if row["file"] == shape["file"]]
-        cells = [
-            (
-                row["method"], "" if row["risk"] is None else f"{100 * row['risk']:g}", f"{100 * row['share']:.1f}",
-                f"{100 * row['thinking_share']:.1f}",
-                "-" if row["accuracy"] is None else f"{100 * row['accuracy']:.1f}",
-                f"{100 * row['lost_correct_rate']:.1f} [{100 * row['lost_low']:.1f}, {100 * row['lost_high']:.1f}]",
-                {None: "", True: "yes", False: "no"}[row["certified"]],
-            )
-            for row in mine
-        ]  # fmt: skip
-        names = ("method", "risk %", "tokens %", "thinking %", "accuracy %", "lost % [95 %]", "certified")
-        print_table(f"{shape['file']}: {shape['model'] or 'unknown model'}, {shape['n']} texts", names, cells)
+        title = f"{shape['file']}: {shape['model'] or 'unknown model'}, {shape['n']} texts"
+        print_table(title, HEADINGS, [cells(row) for row in mine])
         for sentence in sentences(shape, mine):
             print(f"- {sentence}")
         print()

@@ -15,11 +15,12 @@ from bitcal_tts.halting.gate import Gate, Rule
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.paper import PaperRule
 from bitcal_tts.tasks.base import Task
-from bitcal_tts.traces.looks import Cut, gate_looks
+from bitcal_tts.traces.looks import Cut
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.sweep import Sweep
+from bitcal_tts.traces.walk import gate_looks
 
 TARGETS = (0.005, 0.01, 0.02, 0.05)
 _POINTS = 200

@@ -11,8 +11,9 @@ import re
 from functools import cache
 from typing import NamedTuple
 
+from bitcal_tts.halting.answers.numbers import NUMBER
+
 MAX_LINE = 400
-NUMBER = r"[-\u2212]?\d[\d,]*(?:\.\d+)?(?:/\d+)?"
 _LEAD = r"(?:[\s$€£*_:=(\\\[\"'`]|<[^<>\n]{0,20}>)*"
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 # A noun that announces an answer, and what may stand between it and the value.

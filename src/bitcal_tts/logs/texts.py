@@ -16,7 +16,6 @@ from typing import Any
 
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.session import Token
-from bitcal_tts.halting.signals import from_top
 from bitcal_tts.logs.files import Fault, LogError, Record, read_records
 
 THINK = ("<think>\n", "\n</think>\n\n")
@@ -281,8 +280,7 @@ def _known(text: str, logprob: float | None, likeliest: Sequence[float]) -> Toke
     finite = [value for value in likeliest if math.isfinite(value)]
     if logprob is None or len(finite) < 2:
         return Token(text, logprob=logprob)
-    known = from_top(sorted(finite, reverse=True), _VOCABULARY)
-    return Token(text, known.entropy, logprob, known.margin, known.top_logprob, known.missing)
+    return Token.from_top(text, logprob, sorted(finite, reverse=True), vocabulary=_VOCABULARY)
 
 
 CLOSINGS = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,18 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitcal_tts.halting.controller import Decision
 from bitcal_tts.halting.drift import NO_LOOK
 from bitcal_tts.halting.features import NAMES
-from bitcal_tts.halting.gate import Gate
-from bitcal_tts.halting.identity import Identity
-from bitcal_tts.halting.policy import Action
-from bitcal_tts.halting.session import Session
-from bitcal_tts.halting.values import KINDS, Look
-from bitcal_tts.tasks.base import Task
-from bitcal_tts.traces.oracle import informed
 from bitcal_tts.traces.outcome import Outcome, outcome_of
-from bitcal_tts.traces.replay import check_format, full_run, landing_at, replay
 from bitcal_tts.traces.schema import Trace
 
 Bools = NDArray[np.bool_]
@@ -63,6 +53,11 @@ class Cut:
     def cost(self) -> Ints:
         """Tokens, those of probes included."""
         return self.tokens + self.probe_tokens
+
+    @property
+    def share(self) -> float:
+        """Of the tokens of the undisturbed traces, how many it costs."""
+        return float(self.cost.sum() / max(1, self.full_tokens.sum()))
 
     @property
     def lost(self) -> Bools:
@@ -311,9 +306,9 @@ class LookTable:
             candidates=CandidateRows.of([], []),
         )
 
-    def cut(self, threshold: float) -> Cut:
-        """What a gate does at a threshold: it stops at the first look that reaches it."""
-        look = self._first(self.scores, threshold)
+    def cut(self, threshold: float | Floats) -> Cut:
+        """What a gate does at a threshold, or at one for each trace: it stops at the first look that reaches it."""
+        look = self._first(threshold)
         early = look >= 0
         columns = {}
         for name in ("tokens", "probe_tokens", "right", "same", "halted", "reasons"):
@@ -350,7 +345,7 @@ class LookTable:
 
     def places(self, thresholds: Floats) -> Ints:
         """Tokens at which each trace is stopped by a threshold of its own, without a landing; 0 where it is not."""
-        look = self._first(self.scores - thresholds[self.trace], 0.0)
+        look = self._first(thresholds)
         return np.where(look >= 0, self.at[look], 0) if len(self) else np.zeros(self.n, dtype=np.int64)
 
     def full(self) -> Cut:
@@ -368,9 +363,10 @@ class LookTable:
     def _cut(self, *, right: Bools, **columns: Any) -> Cut:
         return Cut(**columns, correct=right, full_tokens=self.full_tokens, full_correct=self.full_right)
 
-    def _first(self, scores: Floats, threshold: float) -> Ints:
+    def _first(self, threshold: float | Floats) -> Ints:
         """The look at which each trace is stopped, or -1."""
-        hits = np.nonzero(scores > threshold if self.strict else scores >= threshold)[0]
+        bar = threshold[self.trace] if isinstance(threshold, np.ndarray) else threshold
+        hits = np.nonzero(self.scores > bar if self.strict else self.scores >= bar)[0]
         stopped, first = np.unique(self.trace[hits], return_index=True)
         look = np.full(self.n, -1, dtype=np.int64)
         look[stopped] = hits[first]
@@ -386,143 +382,3 @@ class LookTable:
     def score_values(self) -> Floats:
         """Every score that a threshold could be put at, in rising order."""
         return np.unique(self.scores[np.isfinite(self.scores)])
-
-
-def gate_looks(
-    traces: Sequence[Trace],
-    gate: Gate,
-    task: Task,
-    *,
-    identity: Identity | None = None,
-    tick: Callable[[], None] | None = None,
-) -> LookTable:
-    """The looks of a gate at any threshold; its own does not matter.
-
-    Only looks that score higher than all before them in their trace can ever be the first to reach a threshold: the
-    others are left out.
-    """
-    never = type(gate)(dataclasses.replace(gate.parameters, threshold=math.inf))
-    return walk(traces, never, task, identity=identity, rising=True, tick=tick)
-
-
-def walk(
-    traces: Sequence[Trace],
-    gate: Gate,
-    task: Task,
-    *,
-    identity: Identity | None = None,
-    rising: bool = False,
-    look_of: Callable[[Any], Look] | None = None,
-    tick: Callable[[], None] | None = None,
-) -> LookTable:
-    """Walk a gate whose threshold is out of reach along traces and note its looks.
-
-    Args:
-        traces: Recorded with probes where the gate probes or lands.
-        gate: Copied fresh for each.
-        task: Scores answers.
-        identity: Of the recording, for a gate whose promise is tied to one.
-        rising: Leave out looks that score no higher than one before them.
-        look_of: What the gate sees at a look, asked of the gate right then.
-        tick: Told of each trace.
-    """
-    check_format(gate, task)
-    reason = str(type(gate).reason)
-    rows: list[tuple[int, int, float]] = []
-    stops: list[tuple[int, int, bool, bool, bool, str]] = []
-    ends: list[tuple[int, int, bool, bool, bool, str]] = []
-    fulls: list[tuple[int, bool]] = []
-    candidates: list[tuple[int, bool, bool]] = []
-    vectors: list[NDArray[np.float32]] = []
-    for i, trace in enumerate(traces):
-        full = full_run(trace, gate.parameters)
-        judge = _Judge(trace, full.answer, task, gate)
-        highest = -math.inf
-
-        def note(session: Session, decision: Decision, i: int = i, judge: _Judge = judge) -> None:
-            nonlocal highest
-            if decision.score is None or (rising and decision.score <= highest):
-                return
-            highest = max(highest, decision.score)
-            rows.append((i, decision.tokens, decision.score))
-            stopped = judge.stopped(session, decision.answer)
-            stops.append((*stopped, True, reason))
-            if look_of is not None:
-                look = look_of(session.method)
-                vectors.append(look.rows)
-                worths = judge.candidates(look.values, stopped[2:])
-                candidates.extend((len(rows) - 1, *worth) for worth in worths)
-
-        seen = trace.signals.present if look_of is not None else None
-        end = replay(trace, informed(gate, trace, task), identity=identity, watch=note, fed=seen).outcome
-        ends.append((end.tokens, end.probe_tokens, *judge.worth(end.answer), end.decision is not None, end.reason))
-        fulls.append((full.tokens, task.correct(full.answer, trace.item)))
-        if tick:
-            tick()
-    trace_of, at, scores = zip(*rows, strict=True) if rows else ((), (), ())
-    full_tokens, full_right = zip(*fulls, strict=True) if fulls else ((), ())
-    return LookTable(
-        trace=np.array(trace_of, dtype=np.int64),
-        at=np.array(at, dtype=np.int64),
-        stops=Stops.of(stops),
-        ends=_without_reasons(Stops.of(ends)),
-        full_tokens=np.array(full_tokens, dtype=np.int64),
-        full_right=np.array(full_right, dtype=np.bool_),
-        strict=type(gate).strict,
-        scores=np.array(scores, dtype=np.float64),
-        candidates=CandidateRows.of(candidates, vectors),
-        read=bool(traces) and _is_text(traces[0]),
-    )
-
-
-def _is_text(trace: Trace) -> bool:
-    """Whether no model is there to be asked what it would have answered."""
-    return trace.probes is None and trace.signals.distribution == "absent"
-
-
-class _Judge:
-    """What leaving a trace is worth."""
-
-    def __init__(self, trace: Trace, final: str | None, task: Task, gate: Gate) -> None:
-        self._trace, self._final, self._task, self._gate = trace, final, task, gate
-        self._worths: dict[Any, tuple[bool, bool]] = {}
-
-    def stopped(self, session: Session, stands_for: str | None) -> tuple[int, int, bool, bool]:
-        """Tokens, probe tokens, right, same, if the session were stopped here."""
-        at = session.tokens
-        if type(self._gate).action is Action.STOP:
-            tokens, answer = session.if_stopped(lambda: landing_at(self._trace, at, stands_for, self._gate))
-        else:
-            tokens, answer = at, self._task.format.value(self._trace.text_at(at))
-        return (tokens, session.probe_tokens, *self.worth(answer))
-
-    def candidates(self, values: Sequence[Any], stop: tuple[bool, bool]) -> list[tuple[bool, bool]]:
-        """Right and same of the values that the text may stand for, at a stop that is worth `stop`.
-
-        Of a text only they can tell. Where a model was asked, its answer counts, and only with the value that it gave.
-        """
-        if _is_text(self._trace):
-            return [self._worth_of(value) for value in values or [None]]
-        if len(values) < 2:
-            return [stop]
-        worths = (self._worth_of(value) for value in values)
-        return [(right and stop[0], same and stop[1]) for right, same in worths]
-
-    def _worth_of(self, value: Any) -> tuple[bool, bool]:
-        if value is None:
-            return self.worth(None)
-        if value not in self._worths:
-            kind = KINDS.get(self._task.format.values or "")
-            text = value if kind is None or isinstance(value, str) else kind.text(value)
-            self._worths[value] = self.worth(text)
-        return self._worths[value]
-
-    def worth(self, answer: str | None) -> tuple[bool, bool]:
-        """Whether an answer is right, and whether it is the full run's; where that has none, nothing is lost."""
-        same = self._final is None or (answer is not None and self._task.format.equal(answer, self._final))
-        return self._task.correct(answer, self._trace.item), same
-
-
-def _without_reasons(ends: Stops) -> Stops:
-    """Ends that nobody halted have no reason to be halted."""
-    return dataclasses.replace(ends, reasons=np.where(ends.halted, ends.reasons, ""))

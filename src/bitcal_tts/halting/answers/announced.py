@@ -11,7 +11,7 @@ from abc import abstractmethod
 
 from bitcal_tts.halting.answers.base import AnswerFormat
 from bitcal_tts.halting.answers.boxed import Boxed, balanced
-from bitcal_tts.halting.answers.numbers import as_number, number_in
+from bitcal_tts.halting.answers.numbers import NUMBER, as_number, number_in
 
 _OPEN = re.compile(r"\\(?:boxed|fbox)\s*\{|####|<answer>", re.IGNORECASE)
 _CALLED = re.compile(
@@ -19,6 +19,10 @@ _CALLED = re.compile(
     r"([^\n]{1,200})",
     re.IGNORECASE,
 )
+_END = re.compile(r"</?\w|\n")
+_LABEL = re.compile(r"[\s*_:=($\[{\\#]*(?:(?:text|mathrm|option|choice)\b[\s*_:({]*)?([A-Ja-j]|[1-9])(?!\w)")
+_LAST_NUMBER = re.compile(rf"(?<![\w.]){NUMBER}")
+_BOXED = Boxed()
 _TAIL = 400
 _ENOUGH = 20_000
 
@@ -45,7 +49,7 @@ class Announced(AnswerFormat):
         """At the brace that closes it, at the next tag, or at the end of the line."""
         if text[start - 1] == "{":
             return balanced(text, start)
-        end = re.compile(r"</?\w|\n").search(text, start)
+        end = _END.search(text, start)
         if end is not None and text[start : end.start()].strip():
             return end.start()
         return len(text) if ended and text[start:].strip() else None
@@ -91,7 +95,7 @@ class Number(Announced):
 
     def last_resort(self, tail: str) -> str | None:
         """The last number."""
-        found = re.findall(r"(?<![\w.])[-\u2212]?\d[\d,]*(?:\.\d+)?(?:/\d+)?", tail)
+        found = _LAST_NUMBER.findall(tail)
         number = as_number(found[-1]) if found else None
         return None if number is None else str(number)
 
@@ -115,7 +119,7 @@ class Expression(Announced):
 
     def equal(self, one: str, other: str) -> bool:
         """The same text up to spaces and typography, or the same number."""
-        return Boxed().equal(one, other)
+        return _BOXED.equal(one, other)
 
 
 class Option(Announced):
@@ -128,9 +132,7 @@ class Option(Announced):
 
     def read(self, announced: str) -> str | None:
         """The label that it begins with."""
-        label = re.match(
-            r"[\s*_:=($\[{\\#]*(?:(?:text|mathrm|option|choice)\b[\s*_:({]*)?([A-Ja-j]|[1-9])(?!\w)", announced
-        )
+        label = _LABEL.match(announced)
         return label[1].upper() if label else None
 
     def equal(self, one: str, other: str) -> bool:

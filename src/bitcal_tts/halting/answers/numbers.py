@@ -8,6 +8,8 @@ from functools import lru_cache
 
 from bitcal_tts.halting.answers.base import MarkedText
 
+NUMBER = r"[-\u2212]?\d[\d,]*(?:\.\d+)?(?:/\d+)?"
+"""A number as running text has it."""
 _NUMBER = r"[-\u2212]?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?"
 # What models put between the marker and the number: currency, emphasis, the marker again, a tag.
 _DECORATION = r"(?:[\s$€£*_:=\\(]|#{2,}|<[^<>\n]{0,20}>)*"
