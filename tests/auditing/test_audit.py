@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,11 @@ from bitcal_tts.auditing.findings import scored
 from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, fold_of, walk_texts
 from bitcal_tts.calibration.recording import mark_of_question
 from bitcal_tts.cli import main
+from bitcal_tts.halting.methods import build_method
 from bitcal_tts.logs import LoggedText
+from bitcal_tts.logs.counting import splitter
+from bitcal_tts.traces.replay import outcomes
+from bitcal_tts.traces.texts import trace_of
 
 SHARED = Path(__file__).parents[3] / "shared"
 FIELDS = {
@@ -47,6 +52,11 @@ def made(i: int) -> dict[str, Any]:
     }
 
 
+def text_of(i: int) -> LoggedText:
+    record = made(i)
+    return LoggedText(i + 1, str(i), record["question"], record["response"], record["gold"])
+
+
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("logs") / "log.jsonl.gz"
@@ -56,10 +66,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def walked(log: Path) -> Walked:
-    texts = [
-        LoggedText(i + 1, str(i), r["question"], r["response"], r["gold"]) for i, r in enumerate(map(made, range(150)))
-    ]
-    return walk_texts(texts, Setting("number", "</think>"))
+    return walk_texts([text_of(i) for i in range(150)], Setting("number", "</think>"))
 
 
 def rows_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
@@ -230,3 +237,18 @@ def test_real_texts_are_audited(capsys: pytest.CaptureFixture[str]) -> None:
     settled = next(row for row in rows if row["method"] == "settled")
     assert settled["n"] == 582 and settled["share"] < 0.66 and settled["lost_high"] < 0.09
     assert next(row for row in rows if row["method"] == "full")["full_accuracy"] == pytest.approx(0.957, abs=0.006)
+
+
+def test_complete_stops_where_the_method_does() -> None:
+    """The audit reads off the text where `complete` stops; the method itself must stop there."""
+    setting, split = Setting("number", "</think>"), splitter(None)
+    method = build_method("complete", bits=16, budget=10**9, answers="number", close="</think>")
+    endings = ["", " things. And a check: it is so.", "\n\nAnn sells \\boxed{", " \\boxed{4} or \\boxed{5}, who knows"]
+    texts = [replace(text_of(i), response=made(i)["response"] + endings[i % 4]) for i in range(12)]
+    texts += [replace(text_of(20), response="<think> \\boxed{3} and on")]
+    stops = walk_texts(texts, setting).complete.cut(0.5)
+    traces = [trace_of(text, i, split) for i, text in enumerate(texts)]
+    found = outcomes(traces, method, setting.task)
+    assert [outcome.tokens for outcome in found] == stops.tokens.tolist()
+    assert [outcome.correct for outcome in found] == stops.correct.tolist()
+    assert 0 < stops.halted.sum() < len(texts)

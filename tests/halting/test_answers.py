@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from bitcal_tts.halting.answers import FORMATS, Gsm8k, MarkedText, Released, as_number
+from bitcal_tts.halting.methods import build_method
+from bitcal_tts.halting.session import Session, Tokens
 
 STRICT = Gsm8k()
 
@@ -101,3 +103,19 @@ def test_released_protocol_reproduces_every_released_prediction(released: list[d
             continue
         differing.append((value, predicted, row["generated_text"][-60:]))
     assert differing == []
+
+
+@pytest.mark.parametrize("name", ["number", "expression", "option"])
+def test_a_text_that_never_left_its_thinking_answers_only_what_it_gives_outright(name: str) -> None:
+    weighed, given = "<think>\nSo the answer is 7. But wait", "<think>\nThus \\boxed{7}, or is it 8? The answer is 9."
+
+    def answer(text: str, close: str | None) -> str | None:
+        session = Session(build_method("fixed", bits=16, budget=99, answers=name, opening="<think>", close=close))
+        session.feed(Tokens([text]))
+        session.end()
+        return session.outcome.answer
+
+    assert answer(weighed, "</think>") is None
+    assert answer(weighed.replace("<think>", ""), "</think>") is not None, "it never began to think"
+    assert answer(weighed + "</think>", "</think>") is not None
+    assert answer(given, "</think>") == "7"

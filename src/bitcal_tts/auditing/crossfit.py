@@ -18,7 +18,7 @@ from bitcal_tts.auditing.walking import FOLDS, Walked
 from bitcal_tts.calibration.boosting import boosted
 from bitcal_tts.calibration.starters import Starter
 from bitcal_tts.halting.features import NAMES
-from bitcal_tts.halting.profile import Profile
+from bitcal_tts.halting.profile import Profile, mean_of
 from bitcal_tts.traces.looks import Cut, LookTable
 
 ROUNDS = 150
@@ -56,6 +56,7 @@ def fit_folds(
     *,
     rounds: int | None = None,
     most_rows: int | None = _MOST_ROWS,
+    fits: int = 1,
 ) -> FoldScorers:
     """A scorer a fold, from the looks of the other folds of all files.
 
@@ -65,6 +66,7 @@ def fit_folds(
         starter: What the scorers add to, or None.
         rounds: Trees a scorer.
         most_rows: Rows that are fitted on; of more, a random share.
+        fits: Scorers a fold that differ by chance alone; their mean judges.
     """
     names = usable(parts) if starter is None else starter.features
     columns = np.array([NAMES.index(name) for name in names])
@@ -73,7 +75,8 @@ def fit_folds(
     rounds = rounds or (ROUNDS if starter is None else ROUNDS_ON_A_STARTER)
     profiles = []
     for fold in range(FOLDS):
-        own = _fit_fold(fold, names, fitted_on, start, rounds)
+        several = [_fit_fold(fold, names, fitted_on, start, rounds, seed) for seed in range(fits)]
+        own = mean_of([one for one in several if one is not None]) if several[0] is not None else None
         known = None if starter is None else starter.scorers[fold]
         profiles.append(own if known is None else known if own is None else known.plus(own))
     return FoldScorers(tuple(profiles))
@@ -133,7 +136,7 @@ def _margins(starter: Starter, rows: _Rows) -> NDArray[np.float64]:
 
 
 def _fit_fold(
-    fold: int, names: tuple[str, ...], rows: _Rows, start: NDArray[np.float64] | None, rounds: int
+    fold: int, names: tuple[str, ...], rows: _Rows, start: NDArray[np.float64] | None, rounds: int, seed: int
 ) -> Profile | None:
     """A scorer from the other folds; None where they hold too little."""
     folds = rows.folds
@@ -142,7 +145,12 @@ def _fit_fold(
     if others.sum() < MIN_ROWS or not some.right.any() or some.right.all():
         return None
     own = boosted(
-        some.features, some.right, some.weights, start=None if start is None else start[others], rounds=rounds
+        some.features,
+        some.right,
+        some.weights,
+        start=None if start is None else start[others],
+        rounds=rounds,
+        seed=seed,
     )
     return Profile("boosted", names, own, {})
 

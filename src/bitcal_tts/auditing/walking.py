@@ -5,6 +5,8 @@ A text is read, walked along once a method and forgotten: what stays are numbers
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,17 +14,16 @@ from typing import Any
 import numpy as np
 
 from bitcal_tts.calibration.recording import Recording, mark_of
-from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.loops import LoopGuard
 from bitcal_tts.halting.methods import build_method
-from bitcal_tts.halting.reading import Reading, Stage
+from bitcal_tts.halting.reading import Reading
 from bitcal_tts.logs.counting import splitter
 from bitcal_tts.logs.texts import LoggedText
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.tasks.registry import TEXTS, restore_task
 from bitcal_tts.traces.looks import Bools, Cut, Ints, LookTable
-from bitcal_tts.traces.replay import full_run, outcomes
+from bitcal_tts.traces.replay import full_run
 from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.texts import trace_of
 from bitcal_tts.traces.walk import gate_looks
@@ -146,53 +147,67 @@ def walk_texts(
 def _walk(trace: Trace, setting: Setting, task: Task, score: Callable[[LookTable, int], LookTable] | None) -> Walked:
     budget = _LONG  # nothing may be told from a budget that follows the text's own length
     shared: dict[str, Any] = {"bits": BITS, "budget": budget, "answers": setting.answers, "close": setting.close}
-    thinking = [None, setting.close] if setting.close else None
-    recording = Recording({"bits": BITS, "budget": budget, "thinking": thinking}, [trace], task, Identity())
+    markers = [None, setting.close] if setting.close else None
+    recording = Recording({"bits": BITS, "budget": budget, "thinking": markers}, [trace], task, Identity())
     settled = recording.table(budget, "sentences")
     mark = mark_of(trace)
     if score is not None:
         settled = score(settled, fold_of(mark))
-    stated = gate_looks([trace], build_method("stated", reserve=0, **shared), task)
+    stated_method = build_method("stated", reserve=0, **shared)
+    stated = gate_looks([trace], stated_method, task)
+    thinking, final = _thinking(trace, setting.close), full_run(trace, stated_method.parameters).answer
     return Walked(
         lines=[trace.item.extra["line"]],
         marks=[mark],
-        shape=_shape(trace, setting, settled),
+        shape=_shape(trace, settled, thinking, final),
         settled=settled if score is None else settled.without_candidates(),
         stated=stated,
-        complete=_complete(trace, build_method("complete", **shared), task, stated),
+        complete=_complete(trace, setting, task, thinking, final, stated),
     )
 
 
-def _complete(trace: Trace, method: Any, task: Task, like: LookTable) -> LookTable:
-    """`complete` as a table: it looks once, where it stops."""
-    (done,) = outcomes([trace], method, task)
-    if done.finish != "halted":
+def _complete(
+    trace: Trace, setting: Setting, task: Task, thinking: int, final: str | None, like: LookTable
+) -> LookTable:
+    """`complete` as a table: it looks once, where an answer stands outside the thinking, and stops."""
+    reading = Reading(task.format, None, setting.close)
+    texts = trace.token_texts
+    at = thinking if setting.close is not None else 0
+    reading.feed("".join(texts[:at]))
+    while not reading.answered and at < len(texts):
+        reading.feed(texts[at])
+        at += 1
+    if not reading.answered or at == len(texts):
         return like.at_most_once(None)
-    final = full_run(trace, method.parameters).answer
-    same = final is None or (done.answer is not None and task.format.equal(done.answer, final))
-    return like.at_most_once(done.tokens, right=done.correct, same=same)
+    answer = task.format.value(trace.text_at(at))
+    same = final is None or (answer is not None and task.format.equal(answer, final))
+    return like.at_most_once(at, right=task.correct(answer, trace.item), same=same)
 
 
-def _shape(trace: Trace, setting: Setting, settled: LookTable) -> Shape:
-    reading = Reading(FORMATS[setting.answers], None, setting.close)
+def _shape(trace: Trace, settled: LookTable, thinking: int, final: str | None) -> Shape:
     guard = LoopGuard()
-    thinking = looping = 0
+    looping = 0
     for at, piece in enumerate(trace.token_texts, 1):
-        if setting.close is not None and thinking == 0:
-            reading.feed(piece)
-            thinking = at if reading.stage in (Stage.WRITING, Stage.OVER) else 0
         guard.feed(piece)
         looping = (looping or at) if guard.looping else 0
     same = settled.candidates.look[settled.candidates.same]
-    (answer,) = (run.answer for run in trace.full_runs.values())
     one = {
         "tokens": len(trace),
-        "thinking": thinking or len(trace),
-        "standing": int(settled.at[same[0]]) if len(same) and answer is not None else 0,
+        "thinking": thinking,
+        "standing": int(settled.at[same[0]]) if len(same) and final is not None else 0,
         "looping": looping,
     }
     return Shape(
         **{name: np.array([value], dtype=np.int64) for name, value in one.items()},
-        answered=np.array([answer is not None]),
+        answered=np.array([final is not None]),
         truncated=np.array([bool(trace.item.extra.get("truncated"))]),
     )
+
+
+def _thinking(trace: Trace, close: str | None) -> int:
+    """Tokens up to the end of the thinking."""
+    closes_at = -1 if close is None else trace.text.find(close)
+    if close is None or closes_at < 0:
+        return len(trace)
+    ends = list(itertools.accumulate(map(len, trace.token_texts)))
+    return bisect.bisect_left(ends, closes_at + len(close)) + 1

@@ -50,11 +50,12 @@ class Question(Word):
     """The entropy after its thinking is closed: one forward pass, nothing is written."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Step:
     """What a method is handed after up to `chunk_size` tokens. What is not known is None, never 0.
 
-    Entropy and hidden state are those from which the step's last token was chosen.
+    Entropy and hidden state are those from which the step's last token was chosen. It is not frozen, nor is a decision:
+    there is one of each a token, and freezing them took a tenth of a walk along a text.
 
     Attributes:
         text: The step's text.
@@ -115,7 +116,7 @@ class Step:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Decision:
     """What to do after a step, why, and what that rests on; None is what the method does not look at.
 

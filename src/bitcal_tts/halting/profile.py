@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -233,6 +235,7 @@ class _Logistic:
 
 
 _MANY = 64
+_WORTH_THREADS = 64
 
 
 class _Boosted:
@@ -267,8 +270,18 @@ class _Boosted:
 
     def __call__(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         z: NDArray[np.float64] = np.empty(len(rows))
-        for i in range(0, len(rows), _MANY):
+
+        def fill(i: int) -> None:
             z[i : i + _MANY] = self._some(np.ascontiguousarray(rows[i : i + _MANY]))
+
+        starts = range(0, len(rows), _MANY)
+        if len(starts) < _WORTH_THREADS:
+            for i in starts:
+                fill(i)
+        else:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                for _ in pool.map(fill, starts):  # rows are judged one by one: the same whatever the threads
+                    pass
         return z
 
     def _some(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:

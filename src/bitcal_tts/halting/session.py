@@ -24,11 +24,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Controller, Decision, Probe, Question, Step
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landing import AnswerWriting, Landing, fitting, landing
 from bitcal_tts.halting.policy import Action, Reason
-from bitcal_tts.halting.reading import Reading, Stage
+from bitcal_tts.halting.reading import Reading, Stage, ThinkingTracker
 from bitcal_tts.halting.signals import Signal, Signals, from_top
 
 _SIGNALS = ("entropies", "logprobs", "margins", "top_logprobs")
@@ -275,7 +276,7 @@ class Session:
             if written is not None:
                 tokens, text = written
                 return self.tokens + tokens, self._p.format.value(self._p.format.cue + text)
-        return self.tokens, self._p.format.value("".join(self._texts))
+        return self.tokens, self._answer_of("".join(self._texts))
 
     def end(self, finish: str = "eos") -> End:
         """The model has ended by itself, and the token that says so is not counted; or `budget`: it was cut off."""
@@ -292,7 +293,7 @@ class Session:
         if self._end is None:
             raise ValueError("the request has not ended")
         text = "".join(self._texts)
-        answer = self._p.format.value(text) if self._writing is None else self._writing.answer
+        answer = self._answer_of(text) if self._writing is None else self._writing.answer
         return SessionOutcome(
             text=text,
             tokens=self.tokens + self.landing_tokens,
@@ -304,6 +305,13 @@ class Session:
             answer=answer,
             missing=self._missing,
         )
+
+    def _answer_of(self, text: str) -> str | None:
+        """What a text answers that nobody landed; of one that never left its thinking, only what it gives outright."""
+        thinking = ThinkingTracker(self._p.opening, self._p.close)
+        thinking.feed(text)
+        format: AnswerFormat = self._p.format
+        return format.unfinished(text) if thinking.inside else format.value(text)
 
     def _columns(self, token: Token) -> Tokens:
         """A piece of a stream as columns: its bytes made text, its parts held until it is whole."""

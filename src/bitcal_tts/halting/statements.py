@@ -17,8 +17,10 @@ MAX_LINE = 400
 _LEAD = r"(?:[\s$€£*_:=(\\\[\"'`]|<[^<>\n]{0,20}>)*"
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 # A noun that announces an answer, and what may stand between it and the value.
+_ANNOUNCING = r"(?:####|\b(?:answer|result|solution|total|sum|value|output|conclusion|choice|option)\b)"
+_ANNOUNCES = re.compile(_ANNOUNCING)  # in small letters: found several times faster than where case is not heeded
 _NOUN = (
-    r"(?:####|\b(?:answer|result|solution|total|sum|value|output|conclusion|choice|option)\b)"
+    rf"{_ANNOUNCING}"
     r"(?:[^\w\n.;]|\b(?:is|are|was|be|would|should|must|that|of|to|comes?|equals?|therefore|thus|then|so|now|simply"
     r"|final|my|the|it|for)\b){0,10}?"
 )
@@ -109,7 +111,7 @@ class StatementDetector:
         if boxed:
             self._from = boxed.end()
             return Statement(boxed[1].strip(), True) if boxed[1].strip() else None
-        strong = self._noun.search(line, self._from)
+        strong = self._noun.search(line, self._from) if _ANNOUNCES.search(line.lower()) else None
         if strong and self._is_complete(line, strong.end(1)):
             self._from = strong.end(1)
             return Statement(clean(strong[1]), True)

@@ -121,16 +121,16 @@ def _check_end(trace: Trace, budget: int) -> None:
 
 
 def full_run(trace: Trace, p: Any) -> SessionOutcome:
-    """How the undisturbed trace ends, under the budget and answer format of a method's parameters; run once."""
-    key = (p.budget, p.answers)
+    """How the undisturbed trace ends, under a method's budget, answer format and think markers; run once."""
+    key = (p.budget, p.answers, p.opening, p.close)
     if key not in trace.full_runs:
         trace.full_runs[key] = replay(trace, _undisturbed(*key)).outcome
     return trace.full_runs[key]
 
 
 @lru_cache(maxsize=64)
-def _undisturbed(budget: int, answers: str) -> Controller:
-    return to_the_end(budget, answers=answers)
+def _undisturbed(budget: int, answers: str, opening: str | None, close: str | None) -> Controller:
+    return to_the_end(budget, answers=answers, opening=opening, close=close)
 
 
 def outcomes(

@@ -82,7 +82,7 @@ class Trace:
         return np.concatenate(([0], np.cumsum([len(piece) for piece in self.token_texts], dtype=np.int64)))
 
     @cached_property
-    def full_runs(self) -> dict[tuple[int, str], SessionOutcome]:
+    def full_runs(self) -> dict[tuple[Any, ...], SessionOutcome]:
         """How it ends where nothing disturbs it, by budget and answer format, as far as that was asked."""
         return {}
 

@@ -121,6 +121,7 @@ class _Judge:
     def __init__(self, trace: Trace, final: str | None, task: Task, gate: Gate) -> None:
         self._trace, self._final, self._task, self._gate = trace, final, task, gate
         self._worths: dict[Any, tuple[bool, bool]] = {}
+        self._worth_of_answer: dict[str | None, tuple[bool, bool]] = {}
 
     def stopped(self, session: Session, stands_for: str | None) -> tuple[int, int, bool, bool]:
         """Tokens, probe tokens, right, same, if the session were stopped here."""
@@ -154,8 +155,10 @@ class _Judge:
 
     def worth(self, answer: str | None) -> tuple[bool, bool]:
         """Whether an answer is right, and whether it is the full run's; where that has none, nothing is lost."""
-        same = self._final is None or (answer is not None and self._task.format.equal(answer, self._final))
-        return self._task.correct(answer, self._trace.item), same
+        if answer not in self._worth_of_answer:
+            same = self._final is None or (answer is not None and self._task.format.equal(answer, self._final))
+            self._worth_of_answer[answer] = self._task.correct(answer, self._trace.item), same
+        return self._worth_of_answer[answer]
 
 
 def _without_reasons(ends: Stops) -> Stops:

@@ -57,15 +57,23 @@ class Announced(AnswerFormat):
     def value(self, text: str) -> str | None:
         """The last announced value; else what is called the answer last; else what the end holds."""
         text = text[-_ENOUGH:]
-        for found in reversed(list(_OPEN.finditer(text))):
-            value = self.read(self._content(text, found.end()))
-            if value is not None:
-                return value
+        announced = self.unfinished(text)
+        if announced is not None:
+            return announced
         for called in reversed(_CALLED.findall(text)):
             value = self.read(called)
             if value is not None:
                 return value
         return self.last_resort(text.rstrip()[-_TAIL:])
+
+    def unfinished(self, text: str) -> str | None:
+        """The last announced value."""
+        text = text[-_ENOUGH:]
+        for found in reversed(list(_OPEN.finditer(text))):
+            value = self.read(self._content(text, found.end()))
+            if value is not None:
+                return value
+        return None
 
     def _content(self, text: str, start: int) -> str:
         end = self.complete(text, start, ended=True)

@@ -42,6 +42,10 @@ class AnswerFormat(ABC):
     def value(self, text: str) -> str | None:
         """The answer that a finished text gives, or None."""
 
+    def unfinished(self, text: str) -> str | None:
+        """The answer of a text that ends inside its thinking: what it gives outright, not what it weighs."""
+        return self.value(text)
+
     def given(self, text: str) -> bool:
         """Whether a text holds a complete answer, so that nothing need be added."""
         at = self.start(text)

@@ -124,17 +124,18 @@ class Candidates:
             tokens: Of the text so far.
             writing: Whether the thinking is over and the answer is being written up.
         """
-        if not any(map(str.isalnum, sentence)) or ENUMERATION.match(sentence):
+        low = sentence.lower()
+        if not any(map(str.isalnum, sentence)) or ENUMERATION.match(low):
             return False
         if writing and not self._writing:
             self._close_thinking()
         self._tokens, self._writing = tokens, writing
-        self._count_cues(sentence)
+        self._count_cues(low)
         found, boxed = self._kind.mentions(sentence, self._asking), self._kind.boxed(sentence)
         results = [mention for mention in found if mention.result]
         last = boxed[-1] if boxed else results[-1].value if results else None
         called = None
-        if ANSWER.search(sentence):
+        if ANSWER.search(low):
             self._answers += 1
             called = last if last is not None else found[-1].value if found else None
         words = content_words(sentence)
@@ -142,9 +143,9 @@ class Candidates:
             self._computed_with |= words & self._question_words
         self._overlap = len(words & self._asking.asked) / max(1, len(self._asking.asked))
         self._weighted_overlap = self._asking.overlap(words)
-        self._per, self._asks = PER.search(sentence) is not None, "?" in sentence
+        self._per, self._asks = PER.search(low) is not None, "?" in sentence
         self._supposed = self._cues_here[_SUPPOSE] > 0
-        self._take(found, last, called, concludes=CONCLUSION.search(sentence) is not None)
+        self._take(found, last, called, concludes=CONCLUSION.search(low) is not None)
         for value in boxed:
             self._box(value, last, called, mentioned=any(mention.value == value for mention in found))
         self._last_of_sentence = last
@@ -153,7 +154,8 @@ class Candidates:
             self._last_of_numbers = last
         names = [word for word in self._asking.names if word in sentence]
         if names:
-            self._subjects = frozenset({max(names, key=sentence.rfind)})
+            # Of `Ann` and `Anna` at one place the longer is meant; a set has no order of its own.
+            self._subjects = frozenset({max(names, key=lambda word: (sentence.rfind(word), len(word)))})
         self._forget()
         return self.stand
 
@@ -286,22 +288,22 @@ class Candidates:
 
     def look(self) -> Look:
         """The best candidates now; there must be one that stands."""
-        values = self._values
-        standing = [key for key, value in values.items() if value.stands]
-        recent = sorted(standing, key=lambda key: values[key].result_at, reverse=True)
-        strong = sorted(standing, key=lambda key: _strength(values[key]), reverse=True)
-        kept = list(dict.fromkeys([*strong[: KEPT - 2], *recent[:2]]))
+        standing = [(key, value) for key, value in self._values.items() if value.stands]
+        recent = sorted(standing, key=_came_out, reverse=True)
+        strong = sorted(standing, key=_strength, reverse=True)
+        kept = {id(value): (key, value) for key, value in [*strong[: KEPT - 2], *recent[:2]]}
+        values = [value for _, value in standing]
         bar = _Bar(
-            last=recent[0],
-            closings=max(values[key].closes for key in standing),
-            called=max(values[key].called for key in standing),
-            results=sorted((values[key].results for key in standing), reverse=True)[:2],
-            coverage=max(values[key].made_of.bit_count() for key in standing),
-            relevance=max(values[key].relevance_max for key in standing),
+            last=recent[0][1],
+            closings=max(value.closes for value in values),
+            called=max(value.called for value in values),
+            results=sorted((value.results for value in values), reverse=True)[:2],
+            coverage=max(value.made_of.bit_count() for value in values),
+            relevance=max(value.relevance_max for value in values),
         )
         shared = self._shared()
-        rows = [[*self._own(key, values[key], bar), *shared] for key in kept]
-        return Look(kept, np.array(rows, dtype=np.float32))
+        rows = [[*self._own(key, value, bar), *shared] for key, value in kept.values()]
+        return Look([key for key, _ in kept.values()], np.array(rows, dtype=np.float32))
 
     def _shared(self) -> list[float]:
         t, log = self._tokens, math.log1p
@@ -327,7 +329,7 @@ class Candidates:
             log(v.mentions), log(v.results), log(v.computed), log(v.said), log(v.closes), log(v.operand),
             log(v.carried_on), log(v.checked_back), log(v.called), v.boxed, log(v.concluded), v.overlap_max,
             v.overlap_last, v.overlap_sum / n, v.overlap_of_result, v.given, log(t - v.at), log(t - v.result_at),
-            log(t - v.first), log(t - v.first_result), log(self._results - v.result_number), key == bar.last,
+            log(t - v.first), log(t - v.first_result), log(self._results - v.result_number), v is bar.last,
             key == self._latest, v.closes / max(1, bar.closings), v.called / bar.called if bar.called else 0.5,
             v.results / max(1, self._results), rival / (v.results + 1), v.operand / n, v.carried_on / results,
             v.per / n, v.supposed / n, coverage / max(1, len(asking.given)), bar.coverage - coverage,
@@ -346,7 +348,7 @@ class Candidates:
 class _Bar(NamedTuple):
     """The best of all candidates, against which each is measured."""
 
-    last: Hashable
+    last: _Value
     closings: int
     called: int
     results: list[int]
@@ -354,5 +356,10 @@ class _Bar(NamedTuple):
     relevance: float
 
 
-def _strength(v: _Value) -> tuple[float, ...]:
+def _came_out(one: tuple[Hashable, _Value]) -> int:
+    return one[1].result_at
+
+
+def _strength(one: tuple[Hashable, _Value]) -> tuple[float, ...]:
+    v = one[1]
     return v.boxed, v.called, v.closes + v.results - 0.5 * v.carried_on, v.result_at

@@ -19,6 +19,7 @@ _SPELT |= {
 _SPELT |= {"hundred": "100", "dozen": "12", "half": "1/2", "quarter": "1/4"}
 _SPELT |= dict.fromkeys(("twice", "double", "doubles", "doubled"), "2") | dict.fromkeys(("thrice", "triple"), "3")
 _SPELT_OUT = re.compile(rf"\b(?:{'|'.join(_SPELT)})\b", re.IGNORECASE)
+_SPELT_LOW = re.compile(_SPELT_OUT.pattern)
 _TYPOGRAPHY = re.compile(r"[\\×÷·∗⋅*−–≈⇒→`&]")
 _PLAIN = tuple(
     (re.compile(pattern), replacement)
@@ -96,6 +97,8 @@ def plain(sentence: str) -> str:
     if _TYPOGRAPHY.search(sentence):
         for pattern, replacement in _PLAIN:
             sentence = pattern.sub(replacement, sentence)
+    if _SPELT_LOW.search(sentence.lower()) is None:
+        return sentence
     return _SPELT_OUT.sub(lambda match: _SPELT[match[0].lower()], sentence)
 
 
