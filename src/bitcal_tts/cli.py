@@ -27,6 +27,7 @@ COMMANDS = {
     "explain": "one item: its trace, signals, decisions, and what each method would have done",
     "audit": "texts a model has written -> what could have been saved, and what could be promised",
     "import": "logged texts -> a trace folder; released per-item records -> outcomes",
+    "export": "a model as a GGUF file for llama.cpp, at one of its precisions",
     "doctor": "what this machine can run, and how to install the rest",
 }
 
@@ -147,7 +148,8 @@ def _run(args: argparse.Namespace) -> int:
 def _expected(error: Exception) -> bool:
     """Errors that are about the input or the machine, and say so in one line."""
     names = {"EngineError", "LogError", "TaskError", "TraceError"}
-    return type(error).__name__ in names or isinstance(error, (ValueError, OSError))
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return bool(kinds & names) or isinstance(error, (ValueError, OSError))
 
 
 def _fail(message: str) -> int:

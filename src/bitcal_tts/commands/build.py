@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from bitcal_tts.calibration.recording import boundaries_of, mark_of
 from bitcal_tts.calibration.store import load_profile
-from bitcal_tts.commands.options import USUAL_N, declared, parse_override
+from bitcal_tts.commands.options import API_KEY_VARIABLE, USUAL_MODEL, USUAL_N, declared, parse_override
 from bitcal_tts.commands.progress import note
 from bitcal_tts.commands.recordings import Opened
 from bitcal_tts.engines.base import Decoding, EngineError
@@ -50,6 +51,8 @@ def decoding_of(args: argparse.Namespace) -> Decoding:
 
 def style_of(args: argparse.Namespace) -> str | None:
     """The style asked for; the models in the box have one always."""
+    if args.model is None and args.url is None:
+        args.model = USUAL_MODEL
     if args.style is None and args.model in models.available():
         return "instruct"
     style: str | None = args.style
@@ -60,6 +63,10 @@ def engine_of(args: argparse.Namespace) -> Any:
     """The engine the options name."""
     options = {} if args.style is None else {"enable_thinking": args.style == "thinking"}
     markers = {} if args.think is None else {"markers": parse_markers(args.think)}
+    if args.engine is not None and (args.engine == "http") != (args.url is not None):
+        raise ValueError("--engine http and --url go together")
+    if args.url is not None:
+        return _checked_style(args, _server(args, options, markers))
     engine = engine_for(
         args.model,
         args.bits,
@@ -69,11 +76,34 @@ def engine_of(args: argparse.Namespace) -> Any:
         system=args.system,
         **markers,
     )
-    read = engine.checkpoint.style
+    return _checked_style(args, engine)
+
+
+def _server(args: argparse.Namespace, options: dict[str, Any], markers: dict[str, Any]) -> Any:
+    from bitcal_tts.engines.http import HttpEngine
+
+    for name in ("device", "compute_dtype"):
+        if getattr(args, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} is the server's to choose: leave it out with --url")
+    return HttpEngine(
+        args.url,
+        model=args.model,
+        bits=args.bits,
+        top=args.top_logprobs,
+        system=args.system,
+        template_options=options,
+        api_key=os.environ.get(API_KEY_VARIABLE),
+        **markers,
+    )
+
+
+def _checked_style(args: argparse.Namespace, engine: Any) -> Any:
+    """The engine, where its model is rendered as it was asked for."""
+    read = engine.style
     if args.style is not None and args.style != read:
         raise EngineError(
-            f"--style {args.style} was asked for, but {args.model} is rendered as {read}: its chat template has no say "
-            "in that; leave --style out, or name its think markers with --think OPEN,CLOSE"
+            f"--style {args.style} was asked for, but {args.model or args.url} is rendered as {read}: its chat "
+            "template has no say in that; leave --style out, or name its think markers with --think OPEN,CLOSE"
         )
     return engine
 

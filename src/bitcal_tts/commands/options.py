@@ -10,17 +10,30 @@ from typing import Any
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.methods import METHODS
 from bitcal_tts.halting.rules import RULES
+from bitcal_tts.halting.signals import TOP
 from bitcal_tts.tasks.registry import TASKS
 
 USUAL_N = 200
+USUAL_MODEL = "tiny-15m"
+API_KEY_VARIABLE = "BITCAL_API_KEY"
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """What to decode, and how."""
     group = parser.add_argument_group("model and task")
     group.add_argument(
-        "--model", default="tiny-15m", help="tiny-1m, tiny-4m, tiny-15m, a folder, or a hub id (%(default)s)"
+        "--model",
+        help=f"tiny-1m, tiny-4m, tiny-15m, a folder, or a hub id ({USUAL_MODEL}); with --url, what it is to have",
+    )  # fmt: skip
+    group.add_argument(
+        "--engine", choices=("transformers", "http"), help="what decodes (transformers; http where there is a --url)"
     )
+    group.add_argument("--url", help="a llama.cpp or vLLM server, such as http://127.0.0.1:8080; its key, if it has "
+                       f"one, is read from {API_KEY_VARIABLE}")  # fmt: skip
+    group.add_argument(
+        "--top-logprobs", type=int, default=TOP, metavar="K",
+        help="likeliest tokens to ask a server for; a whole vocabulary gives the full distribution (%(default)s)",
+    )  # fmt: skip
     group.add_argument(
         "--bits", type=float,
         help="weight precision: 2, 3, 4, 5, 6, 8, 16 or 32 (4; a checkpoint that comes quantized has its own)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from bitcal_tts.commands.progress import progress
 EXAMPLE = """example:
   bitcal record --model tiny-4m --bits 4 --n 500 --out traces/tiny-4m-nf4
   bitcal record --model Qwen/Qwen2.5-7B-Instruct --bits 4 --task gsm8k --n 1319 --budget 1024 --out traces/qwen7b
+
+  bitcal record --url http://127.0.0.1:8080 --task gsm8k --probes --out traces/served
 
   bitcal record --model tiny-4m --bits 4 --n 900 --probes --out traces/tiny-4m-nf4
 
@@ -68,7 +71,10 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
     n = build.items_asked(args, task)
     task.items(n, args.seed)  # bad options fail before a model is loaded
     engine = build.engine_of(args)
-    with progress(f"recording {args.model} at {engine.bits:g} bits", n, quiet=args.json) as advance:
+    with (
+        closing(engine),
+        progress(f"recording {args.model or args.url} at {engine.bits:g} bits", n, quiet=args.json) as advance,
+    ):
         return record(
             engine,
             task,

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _name(args: argparse.Namespace) -> str:
-    model = args.model.rstrip("/").rpartition("/")[2]
+    model = (args.model or args.url).rstrip("/").rpartition("/")[2]
     bits = "" if args.bits is None else f"{args.bits:g}bit"
     n = "" if args.n is None else f"n{args.n}"
     parts = [model, bits, args.task, args.style, f"t{args.temperature:g}", f"s{args.seed}", n]

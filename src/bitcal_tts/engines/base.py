@@ -13,6 +13,7 @@ from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Controller, Decision, Probe
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landing import Landing
+from bitcal_tts.halting.signals import Signals
 
 
 class EngineError(Exception):
@@ -190,6 +191,14 @@ class Engine(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """What is being run, for the manifest: model hash, bits, dtypes, template; all that determines the tokens."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+    def signals(self, chunk_size: int) -> Signals:
+        """What is told with every token; hidden states, where there are any, every `chunk_size` of them."""
         ...
 
     def identity(self, decoding: Decoding) -> Identity:

@@ -51,6 +51,18 @@ class TransformersEngine:
         """What a promise is tied to, read from the model; the task is not the engine's to know."""
         return Identity.of({**self.describe(), "decoding": decoding.describe()})
 
+    def close(self) -> None:
+        """Nothing is held that would not go with the object."""
+
+    @property
+    def style(self) -> str:
+        """`thinking` or `instruct`, by the template as it is rendered."""
+        return self.checkpoint.style
+
+    def signals(self, chunk_size: int) -> Signals:
+        """All there is of every token, and hidden states."""
+        return Signals("full", hidden_every=chunk_size, probes=True)
+
     @property
     def thinking(self) -> ThinkMarkers | None:
         """How the model marks its thinking."""
@@ -116,7 +128,7 @@ class TransformersEngine:
         part in the texts, and callers may have sorted theirs.
         """
         identity = self.identity(decoding)
-        signals = Signals("full", hidden_every=chunk_size, probes=True)
+        signals = self.signals(chunk_size)
         count_tokens = token_counter(self.tokenizer)
         rows: dict[int, Row] = {}
         for i in np.random.default_rng(0).permutation(len(requests)).tolist():

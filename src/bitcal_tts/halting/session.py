@@ -19,6 +19,7 @@ to there. So the end does not depend on how tokens arrive, and what was decoded 
 from __future__ import annotations
 
 import codecs
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -72,7 +73,7 @@ class Tokens:
 
     `hidden_similarities` has a cosine for every multiple of `Signals.hidden_every` tokens that these complete, None for
     the first, which has none before it. `missing` is the mass of each distribution that is not known, where only its
-    likeliest tokens are.
+    likeliest tokens are; NaN where a recording has not kept it.
     """
 
     texts: Sequence[str]
@@ -350,10 +351,13 @@ class Session:
                 waiting = self._waiting_signals[name] = [None] * before
                 self._gaps = self._gaps or before > 0
             waiting.extend(column)
+            self._gaps = self._gaps or None in column
         if self.signals.distribution == "top" and n:
             if tokens.missing is None:
                 raise ValueError(f"{self.signals} signals must say how much mass is missing: Token.from_top does")
-            self._missing = max(self._missing or 0.0, *tokens.missing)
+            worst = math.nan if self._missing is None else self._missing
+            worst = math.nan if any(map(math.isnan, tokens.missing)) else max(worst, *tokens.missing)
+            self._missing = None if math.isnan(worst) else worst
         self._waiting.extend(tokens.texts)
         if self.signals.hidden_every == self._p.chunk_size:
             self._similarities.extend(tokens.hidden_similarities)

@@ -12,6 +12,7 @@ from typing import Any
 from bitcal_tts.engines.base import Completion, Decoding, Engine, Request
 from bitcal_tts.files import locked
 from bitcal_tts.halting.methods import to_the_end
+from bitcal_tts.halting.signals import Signals
 from bitcal_tts.tasks.base import Item, Task
 from bitcal_tts.traces.energy import EnergyMeter
 from bitcal_tts.traces.manifest import Manifest, Segment
@@ -27,6 +28,8 @@ _PACKAGES = (
     "bitsandbytes",
     "torchao",
     "tokenizers",
+    "gguf",
+    "xllamacpp",
     "reasoning-gym",
 )
 _PROBED_TOGETHER = 256  # each holds keys and values of its own
@@ -87,7 +90,7 @@ def record(
             "budget": budget,
             "decoding": decoding.describe(),
         },
-        content={"signals": "full", "chunk_size": chunk_size, "keep_hidden": keep_hidden},
+        content=_content(engine.signals(chunk_size), chunk_size, keep_hidden=keep_hidden),
         reading=reading,
         environment=environment(),
     )
@@ -120,6 +123,15 @@ def record(
         if probing is not None:
             store.probed(probing)
     return store
+
+
+def _content(signals: Signals, chunk_size: int, *, keep_hidden: bool) -> dict[str, Any]:
+    """What is recorded of every token."""
+    truncated = {} if signals.k is None else {"k": signals.k}
+    unseen = {} if signals.hidden_every is not None else {"hidden": False}
+    return {
+        "signals": signals.distribution, **truncated, "chunk_size": chunk_size, **unseen, "keep_hidden": keep_hidden,
+    }  # fmt: skip
 
 
 def _probing(store: TraceStore, task: Task, every: int | None) -> dict[str, Any] | None:

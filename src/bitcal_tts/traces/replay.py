@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Controller, Decision, Probe
@@ -76,9 +79,15 @@ def tokens_of(trace: Trace, fed: frozenset[Signal] | None = None) -> Tokens:
         name = COLUMNS.get(signal)
         array = None if name is None else getattr(trace, name)
         if name is not None and array is not None:
-            columns[name] = array.tolist()
+            columns[name] = _with_gaps(array) if np.isnan(array).any() else array.tolist()
     similarities = [None, *trace.hidden_similarities.tolist()] if Signal.HIDDEN in fed else ()
-    return Tokens(trace.token_texts, hidden_similarities=similarities, **columns)
+    missing = [math.nan] * len(trace) if trace.signals.distribution == "top" else None  # it is not recorded
+    return Tokens(trace.token_texts, hidden_similarities=similarities, missing=missing, **columns)
+
+
+def _with_gaps(array: Any) -> list[float | None]:
+    """A column in which not every token is told of: those that end inside a character come together."""
+    return [None if value != value else value for value in array.tolist()]
 
 
 def probe_at(trace: Trace, tokens: int) -> Probe:

@@ -1,0 +1,90 @@
+"""A real llama.cpp server with a model of the box, and the same model in Transformers."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("xllamacpp", reason="the llama.cpp server is not installed")
+
+SLOTS = 4
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The 4-million-weight model of the box in 16 bits."""
+    from bitcal_tts.engines.gguf import export_gguf
+    from bitcal_tts.tiny import models
+
+    path = tmp_path_factory.mktemp("gguf") / "tiny-4m-F16.gguf"
+    export_gguf(models.resolve("tiny-4m"), "F16", path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def server(gguf: Path) -> Iterator[str]:
+    """Its URL."""
+    port = free_port()
+    command = [sys.executable, "-m", "bitcal_tts.engines.llama_server", str(gguf), "--port", str(port)]
+    process = subprocess.Popen(
+        [*command, "--parallel", str(SLOTS), "--threads", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(url, process)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        if process.poll() is not None:
+            pytest.fail("the llama.cpp server ended at once")
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=1) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, OSError):
+            pass
+        time.sleep(0.1)
+    pytest.fail("the llama.cpp server did not start")
+
+
+@pytest.fixture(scope="session")
+def served(server: str) -> Iterator[Any]:
+    """The server as an engine, in the thinking style."""
+    from bitcal_tts.engines.http import HttpEngine
+
+    with HttpEngine(server, template_options={"enable_thinking": True}) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def local() -> Any:
+    """The same weights in Transformers, multiplied in float32."""
+    from bitcal_tts.engines.checkpoint import load_checkpoint
+    from bitcal_tts.engines.transformers import TransformersEngine
+    from bitcal_tts.tiny import models
+
+    options = {"enable_thinking": True}
+    source = models.resolve("tiny-4m")
+    return TransformersEngine(
+        load_checkpoint(source, bits=16, compute_dtype="float32", name="tiny-4m", template_options=options)
+    )

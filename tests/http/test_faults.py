@@ -1,0 +1,167 @@
+"""Servers that fail: what they do is told in one line, nothing recorded is lost, and recording goes on."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bitcal_tts.cli import main
+from bitcal_tts.engines.base import Request
+from bitcal_tts.engines.http import HttpEngine
+from bitcal_tts.engines.wire import ServerError
+from bitcal_tts.halting.methods import to_the_end
+
+PROPS = {"model_alias": "fake", "chat_template": "{{x}}", "default_generation_settings": {"n_ctx": 512}}
+MODELS = {"data": [{"id": "fake", "meta": {"n_vocab": 100}}]}
+
+
+def event(ids: list[int], text: str, *, probabilities: bool = True) -> bytes:
+    likeliest = [{"logprob": -0.1}, {"logprob": -3.0}]
+    known = [{"logprob": -0.1, "top_logprobs": likeliest}] if probabilities else []
+    told = {"content": text, "tokens": ids, "completion_probabilities": known}
+    return b"data: " + json.dumps(told).encode() + b"\n\n"
+
+
+class Fake:
+    """A server that is like llama.cpp's until it writes."""
+
+    def __init__(self) -> None:
+        self.write: Callable[[BaseHTTPRequestHandler, int], None] = lambda handler, n: None
+        self.completions = 0
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: Any) -> None:
+                pass
+
+            def _json(self, value: Any) -> None:
+                body = json.dumps(value).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_GET(self) -> None:
+                self._json(PROPS if self.path == "/props" else MODELS)
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                if self.path == "/apply-template":
+                    self._json({"prompt": "x"})
+                elif self.path == "/tokenize":
+                    self._json({"tokens": [1, 2, 3]})
+                else:
+                    fake.completions += 1
+                    fake.write(self, fake.completions)
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    one = Fake()
+    yield one
+    one.server.shutdown()
+    one.server.server_close()
+
+
+def streaming(*parts: bytes, then: Callable[[], None] | None = None) -> Callable[[BaseHTTPRequestHandler, int], None]:
+    def write(handler: BaseHTTPRequestHandler, n: int) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        for part in parts:
+            handler.wfile.write(part)
+            handler.wfile.flush()
+        if then:
+            then()
+
+    return write
+
+
+def status(code: int, body: bytes) -> Callable[[BaseHTTPRequestHandler, int], None]:
+    def write(handler: BaseHTTPRequestHandler, n: int) -> None:
+        handler.send_response(code)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return write
+
+
+def decode(fake: Fake, patience: float = 5.0) -> Any:
+    with HttpEngine(fake.url, bits=4, markers=None, patience=patience) as engine:
+        (done,) = engine.decode([Request("1", "How many?", to_the_end(20))])
+        return done
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (status(500, b'{"error": {"message": "out of\\nmemory"}}'), "answers 500: out of memory"),
+        (status(503, b"loading"), "answers 503: loading"),
+        (streaming(b"data: {not json\n\n"), "sent what is no JSON: '{not json'"),
+        (streaming(b'data: {"error": {"message": "context"}}\n\n'), "reports {'message': 'context'}"),
+        (streaming(event([5], "a", probabilities=False)), "sends no log-probabilities"),
+        (streaming(b'data: {"tokens": [5], "completion_probabilities": [{"logprob": -1}]}\n\n'), "lacks 'content'"),
+        (streaming(b'data: {"tokens": "x", "content": ""}\n\n'), "sent an event that lacks"),
+    ],
+)
+def test_a_server_that_errs(fake: Fake, write: Any, message: str) -> None:
+    fake.write = write
+    with pytest.raises(ServerError) as told:
+        decode(fake)
+    assert message in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_server_that_hangs(fake: Fake) -> None:
+    fake.write = streaming(event([5], "a"), then=lambda: time.sleep(5))
+    began = time.monotonic()
+    with pytest.raises(ServerError, match="does not answer any more"):
+        decode(fake, patience=0.5)
+    assert time.monotonic() - began < 4
+
+
+def test_tokens_that_end_inside_a_character_come_together(fake: Fake) -> None:
+    fake.write = streaming(event([5], "a"), event([7, 8, 9], "é"), event([6], "b"), event([], ""))
+    done = decode(fake)
+    assert done.token_ids == [5, 7, 8, 9, 6]
+    assert done.token_texts == ["a", "é", "", "", "b"]
+    assert [entropy != entropy for entropy in done.entropies] == [False, False, True, True, False]
+    assert done.finish == "eos"
+
+
+def test_what_was_recorded_is_kept_and_recording_goes_on(
+    fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server dies at the third problem; after it is back the same command records the rest."""
+    whole = streaming(event([5], "#### 4\n"), event([], ""))
+
+    def dies(handler: BaseHTTPRequestHandler, n: int) -> None:
+        if n >= 3:
+            handler.connection.close()
+        else:
+            whole(handler, n)
+
+    fake.write = dies
+    record = ["record", "--url", fake.url, "--bits", "4", "--think", "none", "--n", "4", "--batch", "1"]
+    record += ["--budget", "8", "--out", "t"]
+    assert main(record) == 2
+    error = capsys.readouterr().err
+    assert f"bitcal: {fake.url} is gone" in error
+    assert "Traceback" not in error
+    assert len(list((tmp_path / "t").glob("part-*.parquet"))) == 2
+    fake.write = whole
+    asked = fake.completions
+    assert main(record) == 0
+    assert fake.completions - asked == 2
+    assert "4 traces" in capsys.readouterr().out
