@@ -22,6 +22,7 @@ from bitcal_tts.halting.session import Ask, Directive, End, Force, Session, Toke
 from bitcal_tts.halting.signals import TOP, Signals, from_top
 
 GREEDY = Decoding()
+_CLOSELY = 512
 
 
 class HttpEngine:
@@ -274,7 +275,9 @@ class HttpEngine:
 
     def _entropy_after(self, prompt: Prompt, response: Response) -> float:
         """Next-token entropy after a response."""
-        with self._wire.stream(prompt, response, limit=1, top=self._top, decoding=GREEDY, seed=0) as pieces:
+        # Of one token more can be asked; after a closing much is possible, and few of the likeliest say little.
+        top = max(self._top, min(_CLOSELY, self._vocabulary, self._wire.most_logprobs))
+        with self._wire.stream(prompt, response, limit=1, top=top, decoding=GREEDY, seed=0) as pieces:
             for piece in pieces:
                 return from_top(piece.likeliest, self._vocabulary).entropy
         return 0.0  # it would have ended there

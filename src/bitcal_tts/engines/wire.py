@@ -92,6 +92,9 @@ class Wire(ABC):
         patience: Seconds without a byte after which it counts as hanging.
     """
 
+    most_logprobs: int = 20
+    """How many of the likeliest tokens the server tells at most, unless it was started otherwise."""
+
     def __init__(self, url: str, *, api_key: str | None = None, patience: float = _PATIENCE) -> None:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -242,6 +245,8 @@ def _reason(answer: Any) -> str:
 
 class LlamaCpp(Wire):
     """llama.cpp's own API: prompts and continuations as tokens, so that what is continued is what was written."""
+
+    most_logprobs = 1 << 20
 
     def about(self) -> About:
         """From /props and /v1/models."""
