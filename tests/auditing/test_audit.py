@@ -197,6 +197,47 @@ def test_more_texts_than_are_fitted_on_are_streamed(
     assert settled["n"] == 150 and settled["share"] < 1.0
 
 
+def test_what_is_streamed_keeps_the_looks_that_matter(walked: Walked) -> None:
+    """Stops at any threshold, and those of one who knows the answers, are the same; most looks are gone."""
+    table = replace(walked.settled, scores=np.random.default_rng(0).random(len(walked.settled)))
+    few = table.condensed()
+    assert len(few) < 0.5 * len(table)
+    for threshold in (0.1, 0.5, 0.9, 0.99):
+        assert few.cut(threshold).tokens.tolist() == table.cut(threshold).tokens.tolist()
+        assert few.cut(threshold).correct.tolist() == table.cut(threshold).correct.tolist()
+    for name in ("right", "same"):
+        one, other = (replace(t, scores=getattr(t.stops, name).astype(float)).cut(0.5) for t in (few, table))
+        assert one.tokens.tolist() == other.tokens.tolist()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_the_page_shows_where_rules_would_have_stopped(
+    log: Path, tmp_path: Path, browser: Any, width: int, scheme: str
+) -> None:
+    hostile = {**made(0), "question": "<script>window.harmed = 1</script> How many?", "gold": "<b>7</b>"}
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(json.dumps(made(i)) for i in range(60)) + "\n" + json.dumps(hostile))
+    assert main(["audit", str(path), "--risks", "0.05", "--starter", "none", "--jobs", "1", "--out", "page"]) == 0
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    problems: list[str] = []
+    asked: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((tmp_path / "page/audit.html").as_uri())
+    assert page.locator("table").count() >= 1
+    assert page.locator("tr.ours").count() >= 1
+    examples = page.locator("details")
+    assert examples.count() >= 3
+    examples.first.locator("summary").click()
+    stops = examples.first.locator(".stop")
+    assert stops.count() >= 1 and stops.first.is_visible()
+    assert "settled" in " ".join(page.locator(".stop").all_inner_texts())
+    assert page.evaluate("window.harmed") is None
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth + 1")
+    assert not problems and all(url.startswith("file:") for url in asked)
+    page.close()
+
+
 def test_imported_texts_are_traces(log: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = tmp_path / "traces"
     assert main(["import", str(log), "--bits", "4", "--out", str(folder), "--json"]) == 0
@@ -215,6 +256,12 @@ def test_imported_texts_are_traces(log: Path, capsys: pytest.CaptureFixture[str]
     assert rows["settled"]["savings"] > 0.1 and rows["settled"]["lost_correct_rate"] < 0.15
     assert rows["stated"]["lost_correct_rate"] > 0.2
     assert main(["report", str(tmp_path / "o")]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(folder), "--profile", profile, "--json"]) == 0
+    compared = capsys.readouterr()
+    assert json.loads(compared.out)["curves"].keys() == {"fixed", "complete", "stated", "settled"}
+    assert "without a probe nothing can be known of truncate" in compared.err
+    assert "without the entropy nothing can be known of cusum" in compared.err
     assert main(["explain", str(folder), "0", "--methods", "fixed,complete,stated"]) == 0
     capsys.readouterr()
     refused = {

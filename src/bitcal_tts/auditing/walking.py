@@ -160,7 +160,7 @@ def _walk(trace: Trace, setting: Setting, task: Task, score: Callable[[LookTable
         lines=[trace.item.extra["line"]],
         marks=[mark],
         shape=_shape(trace, settled, thinking, final),
-        settled=settled if score is None else settled.without_candidates(),
+        settled=settled if score is None else settled.condensed(),
         stated=stated,
         complete=_complete(trace, setting, task, thinking, final, stated),
     )

@@ -152,7 +152,7 @@ class _Audit:
         if self._share < 1:
             title, n = f"scoring the rest of {self.log.path.name}", self.log.n - walked.n
             rest = _walked(pool, self._texts(fitted=False), self.setting, scorers, n, title, quiet=quiet)
-            whole = Walked.joined([replace(whole, settled=whole.settled.without_candidates()), rest])
+            whole = Walked.joined([replace(whole, settled=whole.settled.condensed()), rest])
         log, setting = self.log, self.setting
         return Audited(log.path.name, log.model, setting.answers, setting.close, self._label, whole, log.faults)
 

@@ -26,8 +26,10 @@ from bitcal_tts.halting.methods import METHODS
 from bitcal_tts.halting.parameters import UnreachableStopWarning
 from bitcal_tts.halting.rules import RULES
 from bitcal_tts.halting.settled import Settled
+from bitcal_tts.halting.signals import Signal
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.replay import outcomes
+from bitcal_tts.traces.schema import Trace
 
 EXAMPLE = """example:
   bitcal record --style thinking --temperature 0.6 --n 1319 --probes 16 --out traces/test
@@ -81,17 +83,17 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
     opened = open_recording(args.traces, answers=args.answers, declare=options.declared(args))
     description, task, traces = opened.description, opened.task, opened.traces
     budget = description["budget"] if args.budget is None else args.budget
-    if args.methods is None:
-        settled = ["settled"] if args.profile else []
-        probing = [name for name in RULES if name not in _LEFT_OUT] if description["probes"] else []
-        if not probing:
-            note("note: these traces have no probes, so the rules of the field are left out: record with --probes")
-        args.methods = [*(name for name in METHODS if name != "settled"), *settled, *probing]
+    every_method = args.methods is None
+    if every_method:
+        rules = [name for name in RULES if name not in _LEFT_OUT]
+        args.methods = [name for name in (*METHODS, *rules) if name != "settled" or args.profile]
     points: dict[str, list[Point]] = {}
     certified = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreachableStopWarning)
         methods = build.methods_of(args, opened, [budget], swept=True)
+        if every_method:
+            methods = _that_can_be_told(methods, traces[0])
         overridden = {key.rpartition(".")[2] for key, _ in map(options.parse_override, args.overrides)}
         variants = {m.parameters.name: _variants(m, traces, description, overridden) for m in methods}
         passes = sum(map(len, variants.values()))
@@ -114,6 +116,23 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
         "curves": {name: _curve(found) for name, found in points.items()},
         "manifest": opened.store.manifest.to_dict(),
     }
+
+
+def _that_can_be_told(methods: list[Any], like: Trace) -> list[Any]:
+    """The methods that see what they need on such traces; of the others it is said what they lack."""
+    lacking: dict[str, list[str]] = {}
+    for method in methods:
+        missing = [signal.words for signal in like.signals.lacks(method.needs)]
+        read_off = like.signals.distribution == "absent" and method.reads_answers
+        if not missing and method.lands and like.probes is None and not read_off:
+            missing = [Signal.PROBE.words]
+        if missing:
+            lacking.setdefault(" and ".join(missing), []).append(method.parameters.name)
+    for what, names in lacking.items():
+        how = ": record with --probes" if what == Signal.PROBE.words else ""
+        note(f"note: without {what} nothing can be known of {', '.join(names)}: left out{how}")
+    left = {name for names in lacking.values() for name in names}
+    return [method for method in methods if method.parameters.name not in left]
 
 
 def _variants(method: Any, traces: Any, description: dict[str, Any], overridden: Collection[str]) -> list[Any]:

@@ -289,10 +289,6 @@ class LookTable:
             ends=dataclasses.replace(self.ends, **ends),
         )
 
-    def without_candidates(self) -> LookTable:
-        """The same looks, without what their scores were made of."""
-        return dataclasses.replace(self, candidates=CandidateRows.of([], []))
-
     def at_most_once(self, tokens: int | None, *, right: bool = False, same: bool = False) -> LookTable:
         """The one trace of this table as a method sees it that looks once, at `tokens`, and stops; or never."""
         row = (0 if tokens is None else tokens, 0, right, same, True, "")
@@ -324,6 +320,22 @@ class LookTable:
             scores = self.scores[start:end]
             before = np.concatenate(([-np.inf], np.maximum.accumulate(scores)[:-1]))
             kept[start:end] = scores > before
+        return self._only(kept)
+
+    def condensed(self) -> LookTable:
+        """The rising looks, and the first right and the first same one of each trace: some ten of a hundred.
+
+        Any threshold stops where it did, and so does one who knows the answers.
+        """
+        rising = self.rising()
+        kept = np.isin(self.trace * (1 << 40) + self.at, rising.trace * (1 << 40) + rising.at)
+        for good in (self.stops.right, self.stops.same):
+            rows = np.nonzero(good)[0]
+            kept[rows[np.unique(self.trace[rows], return_index=True)[1]]] = True
+        return self._only(kept)
+
+    def _only(self, kept: Bools) -> LookTable:
+        """Some of the looks, without their candidates."""
         rows = np.nonzero(kept)[0]
         return dataclasses.replace(
             self,
