@@ -76,6 +76,7 @@ def together(four: dict[str, Walked]) -> dict[str, Any]:
         "pooled": [row for name, table in pooled.items() for row in _curve(name, table, four[name])],
         "certified": [row for name, table in pooled.items() for row in _certified(name, table)],
         "left_out": [_left_out(name, four) for name in four],
+        "losses": [_losses(name, table, four[name], risk) for name, table in pooled.items() for risk in (0.01, 0.05)],
     }
 
 
@@ -106,6 +107,26 @@ def _curve(name: str, table: LookTable, part: Walked) -> list[Row]:
             "full_accuracy": float(table.full_right.mean()),
         })  # fmt: skip
     return rows
+
+
+def _losses(name: str, table: LookTable, part: Walked, risk: float) -> Row:
+    """What is lost at a risk off the curve: another value was picked than the right one, or that had not come yet."""
+    rising = table.rising()
+    cuts = {threshold: rising.cut(threshold) for threshold in candidates_of(rising, 800)}
+    allowed = [threshold for threshold, cut in cuts.items() if cut.lost.mean() <= risk]
+    threshold = min(allowed, key=lambda one: cuts[one].share)
+    places, cut, examples = rising.places(np.full(rising.n, threshold)), cuts[threshold], []
+    for i in np.nonzero(cut.lost)[0].tolist():
+        (look,) = np.nonzero((table.trace == i) & (table.at == places[i]))[0].tolist()[:1] or [-1]
+        stands = bool(table.candidates.right[table.candidates.look == look].any())
+        examples.append({
+            "line": part.lines[i], "stopped_after": int(places[i]), "tokens": int(table.full_tokens[i]),
+            "right_value_stood": stands,
+        })  # fmt: skip
+    return {
+        "texts": name, "risk": risk, "lost": len(examples),
+        "picked_another": sum(example["right_value_stood"] for example in examples), "examples": examples,
+    }  # fmt: skip
 
 
 def _left_out(name: str, four: dict[str, Walked]) -> Row:
@@ -181,6 +202,12 @@ def tables(result: dict[str, Any]) -> str:
         lines.append(
             f"| {row['texts']} | {_pc(row['risk'])} | {_pc(row['share'])} | {_pc(row['lost'])} | {_pc(row['broken'])} |"
         )
+    lines += ["", "## What is lost off the curve", ""]
+    lines += ["| texts | at % | lost | the right value stood, another was picked | it had not come yet |"]
+    lines += ["|---|---|---|---|---|"]
+    for row in result.get("losses", ()):
+        picked = row["picked_another"]
+        lines.append(f"| {row['texts']} | {_pc(row['risk'])} | {row['lost']} | {picked} | {row['lost'] - picked} |")
     lines += ["", "## Each file by itself, thresholds from other folds", ""]
     lines += ["| file | N | method | risk % | tokens % | lost % | accuracy % (full) |", "|---|---|---|---|---|---|---|"]
     for row in result["own_file"]:

@@ -27,10 +27,21 @@ PARTS = (
     ("bitsandbytes", "4 and 8 bits", "transformers"),
     ("torchao", "2, 3, 5 and 6 bits", "transformers"),
     ("yaml", "config files", "traces"),
+    ("httpx2", "models behind a server", "http"),
+    ("gguf", "GGUF files", "http"),
+    ("xllamacpp", "a llama.cpp server, K-quants", "llamacpp"),
     ("sklearn", "bitcal fit", "fit"),
     ("matplotlib", "figures and the report", "report"),
     ("pynvml", "GPU energy", "energy"),
 )
+
+
+ENGINES = {
+    "transformers": ({"torch", "transformers"}, "pip install 'bitcal-tts[transformers]'"),
+    "http": ({"httpx2", "gguf"}, "pip install 'bitcal-tts[http]'"),
+    "llama.cpp": ({"xllamacpp", "httpx2", "gguf"}, "pip install 'bitcal-tts[llamacpp]'"),
+}
+"""What each engine needs, and how to get it."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +60,9 @@ def run(args: argparse.Namespace) -> None:
         state = part["version"] or "missing"
         advice = "" if part["version"] else f"   pip install 'bitcal-tts[{part['extra']}]'"
         print(f"  {part['package']:<14} {state:<12} {part['purpose']}{advice}")
+    print("engines:")
+    for engine in found["engines"]:
+        print(f"  {engine['engine']:<14} {'here' if engine['here'] else engine['install']}")
     print(f"weight precisions here: {', '.join(map(str, found['bits'])) or 'none'}")
     print(f"compute dtype by default: {found['compute_dtype'] or 'unknown without torch'}")
     print(f"models in the box: {', '.join(found['models']) or 'none'}")
@@ -71,7 +85,9 @@ def examine() -> dict[str, Any]:
         bits += [4, 8] if "bitsandbytes" in there else []
         bits += [2, 3, 5, 6] if "torchao" in there else []
     device, dtype = _device() if "torch" in there else ("no torch", None)
+    engines = [{"engine": name, "here": needs <= there, "install": how} for name, (needs, how) in ENGINES.items()]
     return {
+        "engines": engines,
         "python": platform.python_version(),
         "system": platform.platform(),
         "cores": os.cpu_count(),
