@@ -1,0 +1,123 @@
+"""The logits processor inside a real vLLM on a CPU: stops and landings at their tokens, others untouched."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed here: make test-vllm")
+
+from bitcal_tts.tasks import load_task
+from bitcal_tts.tiny import models
+
+N, BUDGET, STOP = 8, 300, 3
+
+
+@pytest.fixture(scope="module")
+def llm() -> Any:
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    from vllm import LLM
+
+    return LLM(
+        model=models.resolve("tiny-4m"), dtype="float32", enforce_eager=True, kv_cache_memory_bytes=1 << 28,
+        max_model_len=1024, logits_processors=["bitcal_tts.engines.vllm:Halting"],
+    )  # fmt: skip
+
+
+def decode(llm: Any, settings: list[dict[str, Any] | None]) -> list[Any]:
+    from vllm import SamplingParams
+
+    task = load_task()
+    items = task.items(len(settings), seed=3)
+    messages = [[{"role": "user", "content": task.prompt(item)}] for item in items]
+    params = [
+        SamplingParams(
+            temperature=0, max_tokens=BUDGET, stop_token_ids=[STOP], skip_special_tokens=False, logprobs=1,
+            extra_args=None if told is None else {"bitcal": json.dumps({**told, "question": item.question})},
+        )
+        for told, item in zip(settings, items, strict=True)
+    ]  # fmt: skip
+    answers = llm.chat(messages, params, chat_template_kwargs={"enable_thinking": True}, use_tqdm=False)
+    return [answer.outputs[0] for answer in answers]
+
+
+@pytest.fixture(scope="module")
+def full(llm: Any) -> list[Any]:
+    return decode(llm, [None] * N)
+
+
+THINKING = {"opening": "<think>", "close": "</think>"}
+
+
+def test_requests_that_say_nothing_are_not_touched(llm: Any, full: list[Any]) -> None:
+    watching = {"method": "fixed", "bits": 16, "budget": BUDGET}
+    again = decode(llm, [watching if i % 2 else None for i in range(N)])
+    assert [out.token_ids for out in again] == [out.token_ids for out in full]
+    assert all(out.stop_reason is None for out in again)
+
+
+def test_a_stop_comes_at_its_token_and_lands(llm: Any, full: list[Any]) -> None:
+    """Stated answers are landed in the same request; the reserved token tells the halt from a natural end."""
+    rule = {"method": "stated", "bits": 16, "budget": BUDGET, "stop_token": STOP}
+    rule["options"] = {"threshold": 1.0, "reserve": 0, **THINKING}
+    done = decode(llm, [rule if i % 2 else None for i in range(N)])
+    halted = 0
+    for i, (out, whole) in enumerate(zip(done, full, strict=True)):
+        if i % 2 == 0:
+            assert out.token_ids == whole.token_ids
+            continue
+        if out.stop_reason != STOP:
+            continue
+        halted += 1
+        text, was = out.text, whole.text
+        kept = text[: text.rindex("</think>")]
+        assert was.startswith(kept.rstrip("\n")[:-1])
+        assert "####" in text[len(kept) :]
+        assert len(out.token_ids) < len(whole.token_ids)
+    assert halted >= 2
+
+
+def test_what_is_decided_is_what_a_replay_decides(llm: Any, full: list[Any]) -> None:
+    """The same session on the full text, fed afterwards, stops at the same token."""
+    from bitcal_tts.engines.text import TokenTexts
+    from bitcal_tts.halting.methods import build_method
+    from bitcal_tts.halting.session import End, Force, Session, Tokens
+    from bitcal_tts.halting.signals import Signals
+
+    options = {"threshold": 2.0, "reserve": 0, **THINKING}
+    rule = {"method": "stated", "bits": 16, "budget": BUDGET, "stop_token": STOP, "options": options}
+    done = decode(llm, [rule] * N)
+    tokenizer = llm.get_tokenizer()
+    for out, whole in zip(done, full, strict=True):
+        texts = TokenTexts(tokenizer)
+        pieces = [texts.add(token) for token in whole.token_ids if token != tokenizer.eos_token_id]
+        session = Session(build_method("stated", bits=16, budget=BUDGET, **options), signals=Signals("absent"))
+        directive = session.feed(Tokens(pieces))
+        if isinstance(directive, Force | End) and getattr(directive, "decision", None) is not None:
+            assert list(out.token_ids[: directive.at]) == list(whole.token_ids[: directive.at])
+            assert out.stop_reason == STOP
+            assert list(out.token_ids[directive.at :]) != list(whole.token_ids[directive.at :])
+        else:
+            assert out.token_ids == whole.token_ids
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ("{", "bitcal must be JSON"),
+        ('"complete"', "must be an object"),
+        ('{"method": "complete", "bits": 16, "budget": 9, "temperature": 1}', "not temperature"),
+        ('{"method": "complete"}', "lacks bits, budget"),
+        ('{"method": "compleat", "bits": 16, "budget": 9}', "compleat"),
+        ('{"method": "deer", "bits": 16, "budget": 9, "options": {"threshold": 0.9}}', "needs a probe"),
+    ],
+)
+def test_bad_settings_are_refused_with_their_reason(llm: Any, told: str, message: str) -> None:
+    from vllm import SamplingParams
+    from vllm.exceptions import VLLMValidationError
+
+    with pytest.raises(VLLMValidationError, match=message):
+        llm.generate(["x"], SamplingParams(max_tokens=4, extra_args={"bitcal": told}), use_tqdm=False)
