@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+VLLM := .venv-vllm
 
 .PHONY: run test test-http test-vllm lint setup clean
 
@@ -27,6 +28,7 @@ lint: setup
 test: lint
 	BITCAL_COMPUTE_DTYPE=float32 $(BIN)/python -m pytest
 	BITCAL_COMPUTE_DTYPE=bfloat16 $(BIN)/python -m pytest tests/engines
+	if [ -e $(VLLM)/.ready ] || [ "$(CI_ENGINES)" = 1 ]; then $(MAKE) test-vllm; fi
 
 # The engines people serve with. A llama.cpp server comes in a wheel, so that `make test` runs it always.
 test-http: setup
@@ -34,7 +36,6 @@ test-http: setup
 
 # vLLM pins its own Transformers: an environment apart, some 3.5 GB. What it brings for pictures and sound is of another
 # build than its torch and breaks it.
-VLLM := .venv-vllm
 test-vllm: $(VLLM)/.ready
 	$(VLLM)/bin/python -m pytest tests/vllm
 

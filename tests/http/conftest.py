@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +11,6 @@ import pytest
 pytest.importorskip("xllamacpp", reason="the llama.cpp server is not installed")
 
 SLOTS = 4
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
@@ -39,32 +27,11 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(gguf: Path) -> Iterator[str]:
     """Its URL."""
-    port = free_port()
-    command = [sys.executable, "-m", "bitcal_tts.engines.llama_server", str(gguf), "--port", str(port)]
-    process = subprocess.Popen(
-        [*command, "--parallel", str(SLOTS), "--threads", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        _wait_for(url, process)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(20)
+    from bitcal_tts.engines.llama_server import OwnServer
 
-
-def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(600):
-        if process.poll() is not None:
-            pytest.fail("the llama.cpp server ended at once")
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=1) as answer:
-                if answer.status == 200:
-                    return
-        except (urllib.error.URLError, OSError):
-            pass
-        time.sleep(0.1)
-    pytest.fail("the llama.cpp server did not start")
+    own = OwnServer(gguf, parallel=SLOTS, context=2048, threads=1)
+    yield own.url
+    own.close()
 
 
 @pytest.fixture(scope="session")

@@ -220,6 +220,7 @@ def test_bad_arguments_are_told(server: str, capsys: pytest.CaptureFixture[str])
     for arguments, message in (
         (["--url", "http://127.0.0.1:9"], "no server at http://127.0.0.1:9"),
         (["--url", "ftp://x"], "a server is named by a URL such as http://127.0.0.1:8080, got 'ftp://x'"),
+        (["--model", "no.gguf"], "there is no file no.gguf"),
         (["--engine", "http"], "--engine http and --url go together"),
         (["--url", server, "--hidden"], "a server gives no hidden states"),
         (["--url", server, "--device", "cpu"], "--device is the server's to choose"),

