@@ -13,6 +13,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed here: make test-vllm")
 from bitcal_tts.tasks import load_task
 from bitcal_tts.tiny import models
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's own are not ours to mend
 N, BUDGET, STOP = 8, 300, 3
 
 

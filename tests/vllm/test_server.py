@@ -24,6 +24,7 @@ from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.tasks import load_task
 from bitcal_tts.tiny import models
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's own are not ours to mend
 BUDGET, STOP = 300, 3
 THINKING: dict[str, Any] = {"opening": "<think>", "close": "</think>"}
 
