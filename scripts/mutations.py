@@ -200,6 +200,41 @@ MUTATIONS = (
         "a value that a text looped on is forgotten", "traces/looks.py",
         'ends["right"][at], ends["same"][at] = right[look], same[look]', "pass", AUDIT,
     ),
+    Mutation(
+        "names at one place are taken in any order", "halting/values/candidates.py",
+        "(sentence.rfind(word), len(word))", "sentence.rfind(word)", "tests/halting/test_values.py",
+    ),
+    Mutation(
+        "what a text weighs in its thinking counts as its answer", "halting/session.py",
+        "format.unfinished(text) if thinking.inside else format.value(text)", "format.value(text)",
+        "tests/halting/test_answers.py",
+    ),
+    Mutation(
+        "what is streamed forgets the first right look", "traces/looks.py",
+        "for good in (self.stops.right, self.stops.same):", "for good in ():", AUDIT,
+    ),
+    Mutation(
+        "queries and keys keep Transformers' order in a GGUF", "engines/gguf.py",
+        "values = _permuted(values, count)", "pass", "tests/http/test_server.py",
+    ),
+    Mutation(
+        "the token that ends a sequence is counted", "engines/wire.py",
+        'return event.get("stop_type") == "eos"', "return False", "tests/http/test_server.py",
+    ),
+    Mutation(
+        "a landing over HTTP leaves out the closing", "engines/http.py",
+        "landed = Response([*response.ids, *written.forced])", "landed = Response([*response.ids, *cue])",
+        "tests/http/test_server.py",
+    ),
+    Mutation(
+        "another model than expected is served", "engines/http.py",
+        "if model is not None and model not in (told, _stem(told), Path(told).name):", "if False:",
+        "tests/http/test_server.py",
+    ),
+    Mutation(
+        "a server without log-probabilities is taken", "engines/http.py",
+        "if not piece.likeliest or piece.logprob is None:", "if False:", "tests/http/test_faults.py",
+    ),
 )  # fmt: skip
 
 
