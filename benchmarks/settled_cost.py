@@ -1,29 +1,24 @@
-"""What applying a profile costs: microseconds a decision and a token, beside the decode it rides on (goal: 50 us)."""
+"""What applying a profile costs: microseconds a look and a token, beside the decode it rides on (goal: 50 a look)."""
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
-
+from bitcal_tts.calibration.starters import load_starter
 from bitcal_tts.engines.checkpoint import load_checkpoint
 from bitcal_tts.engines.transformers import TransformersEngine
-from bitcal_tts.halting.controller import Step
-from bitcal_tts.halting.features import NAMES, Features
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.settled import Settled, SettledParameters
-from bitcal_tts.halting.statements import StatementDetector
+from bitcal_tts.halting.values import Look
 from bitcal_tts.tasks import load_task
 from bitcal_tts.tiny import models
 from bitcal_tts.traces.replay import tokens_of
 from bitcal_tts.traces.schema import Trace, to_trace
 from common import arguments, median, report, requests
-
-PROFILES = Path(__file__).parents[1] / "results" / "settled"
 
 
 class Unpromising(Settled):
@@ -32,14 +27,39 @@ class Unpromising(Settled):
     promises = False
 
 
-def steps_of(trace: Trace) -> list[Step]:
-    """A trace token by token, as a method is handed it."""
-    fed = tokens_of(trace)
-    columns = [list(column or ()) for column in (fed.texts, fed.entropies, fed.logprobs, fed.margins, fed.top_logprobs)]
-    return [
-        Step(text, 1, entropy, None, None, [text], [entropy], [logprob], [margin], [top])
-        for text, entropy, logprob, margin, top in zip(*columns, strict=True)
-    ]
+class Seeing(Unpromising):
+    """Keeps what it would have judged."""
+
+    looks: list[Look]
+
+    def _judge(self, look: Look) -> float:
+        self.looks.append(look)
+        return 0.0
+
+
+def profiles() -> dict[str, Profile]:
+    """The trees of a starter, all of its features; and a logistic score of the same ones."""
+    starter = load_starter("numbers")
+    assert starter is not None
+    trees = starter.scorers[0]
+    n = len(trees.features)
+    weights = {"mean": [0.0] * n, "scale": [1.0] * n, "weights": [0.01] * n, "intercept": 0.0}
+    return {"logistic": Profile("logistic", trees.features, weights, {}), "boosted": trees}
+
+
+def walk(kind: type[Settled], parameters: SettledParameters, traces: Sequence[Trace]) -> tuple[float, list[Look]]:
+    """Seconds that sessions take on traces, and what was looked at."""
+    fed = [tokens_of(trace) for trace in traces]
+    looks: list[Look] = []
+    seconds = 0.0
+    for trace, columns in zip(traces, fed, strict=True):
+        session = Session(kind(parameters), question=trace.item.question)
+        if isinstance(session.method, Seeing):
+            session.method.looks = looks
+        began = time.perf_counter()
+        session.feed(columns)
+        seconds += time.perf_counter() - began
+    return seconds, looks
 
 
 def main() -> None:
@@ -55,41 +75,27 @@ def main() -> None:
     decode = time.perf_counter() - began
     traces = [to_trace(i, item, done[i]) for i, item in enumerate(items)]
     tokens = sum(map(len, traces))
-    rows = []
-    for kind in ("logistic", "boosted"):
-        fitted = json.loads((PROFILES / f"profile-{kind}-0.01.json").read_text())
-        profile = Profile(kind, tuple(fitted["features"]), fitted["model"], {})
-        vectors = np.random.default_rng(0).random((2000, len(NAMES)))
-        features = Features(StatementDetector(), bits=args.bits, budget=320)
-        features.update("So the answer is 5.\n", 0.1, -0.1, 3.0)
+    rows: list[dict[str, Any]] = []
+    for kind, profile in profiles().items():
         parameters = SettledParameters(
-            name="settled", bits=args.bits, budget=320, profile=profile, threshold=math.inf, reserve=0,
+            name="settled", bits=args.bits, budget=321, profile=profile, threshold=math.inf, reserve=0,
             opening="<think>", close="</think>",
         )  # fmt: skip
-        a_decision, a_token, in_session = [], [], []
+        _, looks = walk(Seeing, parameters, traces)
+        a_look, in_session = [], []
         for _ in range(args.repeats):
             began = time.perf_counter()
-            for vector in vectors:
-                features.vector(at_statement=True)
-                profile.score(vector)
-            a_decision.append(1e6 * (time.perf_counter() - began) / len(vectors))
-            walks = [steps_of(trace) for trace in traces]
-            began = time.perf_counter()
-            for walk in walks:
-                gate = Unpromising(parameters)
-                for step in walk:
-                    gate.observe(step)
-            a_token.append(1e6 * (time.perf_counter() - began) / tokens)
-            fed = [tokens_of(trace) for trace in traces]
-            began = time.perf_counter()
-            for columns in fed:
-                Session(Unpromising(parameters)).feed(columns)
-            in_session.append(1e6 * (time.perf_counter() - began) / tokens)
+            for look in looks:
+                profile.judge(look)
+            a_look.append(1e6 * (time.perf_counter() - began) / len(looks))
+            in_session.append(1e6 * walk(Unpromising, parameters, traces)[0] / tokens)
         rows.append({
             "kind": kind,
-            "microseconds_a_decision": median(a_decision),
+            "tokens": tokens,
+            "looks": len(looks),
+            "candidates": sum(len(look.rows) for look in looks),
+            "microseconds_to_judge_a_look": median(a_look),
             "goal": "<= 50",
-            "microseconds_a_token": median(a_token),
             "microseconds_a_token_in_a_session": median(in_session),
             "share_of_decode_time": median(in_session) * tokens / 1e6 / decode,
         })  # fmt: skip

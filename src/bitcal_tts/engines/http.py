@@ -16,7 +16,7 @@ from bitcal_tts.engines.base import Completion, Decoding, EngineError, Fork, Pla
 from bitcal_tts.engines.gguf import GgufBits, file_sha256, gguf_bits
 from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.engines.thinking import FAMILIES, ThinkMarkers, find_markers, style_of
-from bitcal_tts.engines.wire import About, Piece, Prompt, Response, ServerError, Wire, connect
+from bitcal_tts.engines.wire import PATIENCE, About, Piece, Prompt, Response, ServerError, Wire, connect
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landing import AnswerWriting
 from bitcal_tts.halting.session import Ask, Directive, End, Force, Session, Tokens
@@ -53,7 +53,7 @@ class HttpEngine:
         template_options: Mapping[str, Any] | None = None,
         markers: ThinkMarkers | Literal["found"] | None = "found",
         api_key: str | None = None,
-        patience: float = 120.0,
+        patience: float = PATIENCE,
         owned: OwnServer | None = None,
     ) -> None:
         if top < 2:
@@ -184,7 +184,7 @@ class HttpEngine:
         Args:
             requests: The prompts, each with the method that halts it and owns its budget.
             decoding: Greedy unless told otherwise.
-            batch_size: Streams that are open at once; the server queues what it has no slot for.
+            batch_size: Streams that are open at once, no more than the server says that it has slots.
             chunk_size: Of no consequence here: every token is looked at as it comes.
             keep_hidden: Refused: no server gives hidden states.
         """
@@ -199,7 +199,11 @@ class HttpEngine:
         def one(i: int) -> Completion:
             return _Flight(self, requests[i], sessions[i], decoding, stopped).run()
 
-        yield from _together(one, len(requests), batch_size, stopped)
+        yield from _together(one, len(requests), self._at_once(batch_size), stopped)
+
+    def _at_once(self, asked: int) -> int:
+        """Streams that are open at once: what waits for a slot would look like a server that hangs."""
+        return min(asked, self._about.slots or asked)
 
     def _sessions(self, requests: Sequence[Request], decoding: Decoding, chunk_size: int) -> list[Session]:
         """A session for every request, made in a random order: drift is watched in that order."""
@@ -231,7 +235,7 @@ class HttpEngine:
             return i, j, self.write(self.prompt(fork.prompt), response, place, stopped, entropy=True)
 
         found: dict[tuple[int, int], Written] = {}
-        for i, j, written in _together(one, len(jobs), batch_size, stopped):
+        for i, j, written in _together(one, len(jobs), self._at_once(batch_size), stopped):
             found[i, j] = written
         for i, fork in enumerate(forks):
             yield [found[i, j] for j in range(len(fork.places))]

@@ -18,7 +18,7 @@ import httpx2
 
 from bitcal_tts.engines.base import Decoding, EngineError
 
-_PATIENCE = 120.0
+PATIENCE = 600.0
 """Seconds without a byte after which a server counts as hanging."""
 _EVENT_BYTES = 1 << 22
 
@@ -95,7 +95,7 @@ class Wire(ABC):
     most_logprobs: int = 20
     """How many of the likeliest tokens the server tells at most, unless it was started otherwise."""
 
-    def __init__(self, url: str, *, api_key: str | None = None, patience: float = _PATIENCE) -> None:
+    def __init__(self, url: str, *, api_key: str | None = None, patience: float = PATIENCE) -> None:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ServerError(f"a server is named by a URL such as http://127.0.0.1:8080, got {url!r}")
@@ -383,7 +383,7 @@ class Vllm(Wire):
         return Piece(str(choice.get("text") or ""), ids, None if own is None else _finite(own), likeliest)
 
 
-def connect(url: str, *, api_key: str | None = None, patience: float = _PATIENCE) -> tuple[Wire, About]:
+def connect(url: str, *, api_key: str | None = None, patience: float = PATIENCE) -> tuple[Wire, About]:
     """The wire that a server speaks, found by asking it."""
     failure: ServerError | None = None
     for kind in (LlamaCpp, Vllm):
