@@ -223,7 +223,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a landing over HTTP leaves out the closing", "engines/http.py",
-        "landed = Response([*response.ids, *written.forced])", "landed = Response([*response.ids, *cue])",
+        "landed = [*before, *written.forced]", "landed = [*before, *cue]",
         "tests/http/test_server.py",
     ),
     Mutation(

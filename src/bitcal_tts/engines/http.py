@@ -16,7 +16,7 @@ from bitcal_tts.engines.base import Completion, Decoding, EngineError, Fork, Pla
 from bitcal_tts.engines.gguf import GgufBits, file_sha256, gguf_bits
 from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.engines.thinking import FAMILIES, ThinkMarkers, find_markers, style_of
-from bitcal_tts.engines.wire import PATIENCE, About, Piece, Prompt, Response, ServerError, Wire, connect
+from bitcal_tts.engines.wire import PATIENCE, About, Piece, ServerError, Wire, connect
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landing import AnswerWriting
 from bitcal_tts.halting.session import Ask, Directive, End, Force, Session, Tokens
@@ -167,7 +167,7 @@ class HttpEngine:
         """Prompts that do not fit with their budget: which, and how many positions they would take."""
         if self.max_positions is None:
             return {}
-        taken = (len(self.prompt(prompt).ids or ()) + max_tokens for prompt in prompts)
+        taken = (len(self.prompt(prompt)) + max_tokens for prompt in prompts)
         return {i: n for i, n in enumerate(taken) if n > self.max_positions}
 
     def decode(
@@ -231,8 +231,8 @@ class HttpEngine:
         def one(n: int) -> tuple[int, int, Written]:
             i, j = jobs[n]
             fork, place = forks[i], forks[i].places[j]
-            response = Response(list(fork.tokens[: place.tokens]))
-            return i, j, self.write(self.prompt(fork.prompt), response, place, stopped, entropy=True)
+            before = [*self.prompt(fork.prompt), *fork.tokens[: place.tokens]]
+            return i, j, self.write(before, place, stopped, entropy=True)
 
         found: dict[tuple[int, int], Written] = {}
         for i, j, written in _together(one, len(jobs), self._at_once(batch_size), stopped):
@@ -246,14 +246,11 @@ class HttpEngine:
         """Refused: servers do not tell the signals of a given text."""
         raise EngineError("a server does not score given texts: use --engine transformers")
 
-    def write(
-        self, prompt: Prompt, response: Response, place: Place, stopped: threading.Event, *, entropy: bool
-    ) -> Written:
+    def write(self, before: Sequence[int], place: Place, stopped: threading.Event, *, entropy: bool) -> Written:
         """Append a landing and let the model answer after it.
 
         Args:
-            prompt: What was asked.
-            response: What stands before the landing.
+            before: What stands before the landing, the prompt included.
             place: Where, and what to append there.
             stopped: Set where nobody waits for it any more.
             entropy: Whether to find out the entropy after the closing as well.
@@ -261,13 +258,13 @@ class HttpEngine:
         closing, cue = (list(self._encode(text)) for text in place.landing)
         written = Written([*closing, *cue], len(closing), place.entropy)
         if entropy and closing:
-            written.entropy = self._entropy_after(prompt, Response([*response.ids, *closing]))
+            written.entropy = self._entropy_after([*before, *closing])
         limit = (place.format.reserve if place.limit is None else place.limit) - len(written.forced)
         writing = AnswerWriting(place.format, place.landing.cue, limit)
         if writing.over:
             return written
-        landed = Response([*response.ids, *written.forced])
-        with self._wire.stream(prompt, landed, limit=limit, top=2, decoding=GREEDY, seed=0) as pieces:
+        landed = [*before, *written.forced]
+        with self._wire.stream(landed, limit=limit, top=2, decoding=GREEDY, seed=0) as pieces:
             for piece in pieces:
                 if stopped.is_set():
                     break
@@ -283,11 +280,11 @@ class HttpEngine:
                     break
         return written
 
-    def _entropy_after(self, prompt: Prompt, response: Response) -> float:
-        """Next-token entropy after a response."""
+    def _entropy_after(self, ids: Sequence[int]) -> float:
+        """Next-token entropy there."""
         # Of one token more can be asked; after a closing much is possible, and few of the likeliest say little.
         top = max(self._top, min(_CLOSELY, self._vocabulary, self._wire.most_logprobs))
-        with self._wire.stream(prompt, response, limit=1, top=top, decoding=GREEDY, seed=0) as pieces:
+        with self._wire.stream(ids, limit=1, top=top, decoding=GREEDY, seed=0) as pieces:
             for piece in pieces:
                 return from_top(piece.likeliest, self._vocabulary).entropy
         return 0.0  # it would have ended there
@@ -296,8 +293,8 @@ class HttpEngine:
         system = [] if self._system is None else [{"role": "system", "content": self._system}]
         return [*system, {"role": "user", "content": prompt}]
 
-    def prompt(self, prompt: str) -> Prompt:
-        """What was asked, as the server continues it."""
+    def prompt(self, prompt: str) -> tuple[int, ...]:
+        """Token ids of what was asked, as the model reads it."""
         return self._rendered(prompt)
 
 
@@ -309,19 +306,17 @@ class _Flight:
     ) -> None:
         self._engine, self._request, self._session = engine, request, session
         self._decoding, self._stopped = decoding, stopped
-        self._prompt = engine.prompt(request.prompt)
         prefix = request.prefix if isinstance(request.prefix, str) else ""
-        self._prefix = list(engine._encode(prefix))
-        self._done = Completion(request.id, len(self._prompt.ids or ()) + len(self._prefix))
+        self._before = [*engine.prompt(request.prompt), *engine._encode(prefix)]
+        self._done = Completion(request.id, len(self._before))
 
     def run(self) -> Completion:
         """Decode to the end, or to where the session ends it."""
         engine, request = self._engine, self._request
         seed = (self._decoding.seed * 1_000_003 + request.seed) % 2**31
         stream = engine._wire.stream(
-            self._prompt, Response(list(self._prefix)), limit=request.budget, top=engine._top, decoding=self._decoding,
-            seed=seed,
-        )  # fmt: skip
+            self._before, limit=request.budget, top=engine._top, decoding=self._decoding, seed=seed
+        )
         directive: Directive | None = None
         with stream as pieces:
             for piece in pieces:
@@ -365,8 +360,8 @@ class _Flight:
         limit = directive.room if isinstance(directive, Force) else None
         format = self._request.method.parameters.format
         place = Place(directive.at, directive.landing, format, limit=limit)
-        response = Response([*self._prefix, *self._done.token_ids[: directive.at]])
-        return self._engine.write(self._prompt, response, place, self._stopped, entropy=entropy)
+        before = [*self._before, *self._done.token_ids[: directive.at]]
+        return self._engine.write(before, place, self._stopped, entropy=entropy)
 
     def _land(self, directive: Force) -> None:
         """The stream is closed; what came past the stop is cut off, and the landing appended."""

@@ -10,7 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -68,21 +68,6 @@ class Piece(NamedTuple):
     likeliest: tuple[float, ...]
 
 
-class Prompt(NamedTuple):
-    """A prompt as a server continues it: as tokens, or as messages."""
-
-    ids: tuple[int, ...] | None
-    messages: tuple[dict[str, str], ...]
-
-
-@dataclass
-class Response:
-    """What a response already holds: as tokens, and as text."""
-
-    ids: list[int] = field(default_factory=list)
-    text: str = ""
-
-
 class Wire(ABC):
     """A connection to a server.
 
@@ -118,8 +103,8 @@ class Wire(ABC):
         """What the server reports of itself."""
 
     @abstractmethod
-    def prompt(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> Prompt:
-        """A conversation as the server continues it; `options` are the chat template's."""
+    def prompt(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> tuple[int, ...]:
+        """Token ids of a conversation that the model is to go on with; `options` are the chat template's."""
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -131,7 +116,7 @@ class Wire(ABC):
 
     @abstractmethod
     def _request(
-        self, prompt: Prompt, response: Response, limit: int, top: int, decoding: Decoding, seed: int
+        self, ids: list[int], limit: int, top: int, decoding: Decoding, seed: int
     ) -> tuple[str, dict[str, Any]]:
         """Where to post what."""
 
@@ -141,19 +126,18 @@ class Wire(ABC):
 
     @contextmanager
     def stream(
-        self, prompt: Prompt, response: Response, *, limit: int, top: int, decoding: Decoding, seed: int
+        self, ids: Sequence[int], *, limit: int, top: int, decoding: Decoding, seed: int
     ) -> Iterator[Iterator[Piece]]:
-        """Let the model go on after a response; leaving ends it on the server too.
+        """Let the model go on; leaving ends it on the server too.
 
         Args:
-            prompt: What `prompt` gave.
-            response: What stands already.
+            ids: What stands already: a prompt, and what has been written after it.
             limit: Most new tokens.
             top: How many of the likeliest tokens to ask for.
             decoding: How tokens are chosen.
             seed: Of this request.
         """
-        path, body = self._request(prompt, response, limit, top, decoding, seed)
+        path, body = self._request(list(ids), limit, top, decoding, seed)
         try:
             with ExitStack() as opened:
                 answer = _twice(lambda: opened.enter_context(self._client.stream("POST", path, json=body)))
@@ -269,9 +253,9 @@ class LlamaCpp(Wire):
             self._post("/apply-template", {"messages": list(messages), "chat_template_kwargs": options})["prompt"]
         )
 
-    def prompt(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> Prompt:
+    def prompt(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> tuple[int, ...]:
         """Rendered and split by the server."""
-        return Prompt(tuple(self._tokens(self.rendered(messages, options) or "", add_special=True)), tuple(messages))
+        return tuple(self._tokens(self.rendered(messages, options) or "", add_special=True))
 
     def encode(self, text: str) -> list[int]:
         """By the server's tokenizer."""
@@ -282,11 +266,10 @@ class LlamaCpp(Wire):
         return [int(token) for token in self._post("/tokenize", body)["tokens"]]
 
     def _request(
-        self, prompt: Prompt, response: Response, limit: int, top: int, decoding: Decoding, seed: int
+        self, ids: list[int], limit: int, top: int, decoding: Decoding, seed: int
     ) -> tuple[str, dict[str, Any]]:
-        assert prompt.ids is not None
         return "/completion", {
-            "prompt": [*prompt.ids, *response.ids],
+            "prompt": ids,
             "n_predict": limit,
             "n_probs": top,
             "stream": True,
@@ -332,10 +315,10 @@ class Vllm(Wire):
 
     def rendered(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> str | None:
         """As its tokenizer turns the tokens back."""
-        ids = self.prompt(messages, options).ids
-        return str(self._post("/detokenize", {"model": self._model, "tokens": list(ids or ())})["prompt"])
+        ids = self.prompt(messages, options)
+        return str(self._post("/detokenize", {"model": self._model, "tokens": list(ids)})["prompt"])
 
-    def prompt(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> Prompt:
+    def prompt(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> tuple[int, ...]:
         """Rendered and split by the server."""
         body = {
             "model": self._model,
@@ -343,7 +326,7 @@ class Vllm(Wire):
             "add_generation_prompt": True,
             "chat_template_kwargs": options,
         }
-        return Prompt(tuple(int(token) for token in self._post("/tokenize", body)["tokens"]), tuple(messages))
+        return tuple(int(token) for token in self._post("/tokenize", body)["tokens"])
 
     def encode(self, text: str) -> list[int]:
         """By the server's tokenizer."""
@@ -353,13 +336,12 @@ class Vllm(Wire):
         return [int(token) for token in self._post("/tokenize", body)["tokens"]]
 
     def _request(
-        self, prompt: Prompt, response: Response, limit: int, top: int, decoding: Decoding, seed: int
+        self, ids: list[int], limit: int, top: int, decoding: Decoding, seed: int
     ) -> tuple[str, dict[str, Any]]:
-        assert prompt.ids is not None
         sampled = {"top_k": decoding.top_k or -1, "min_p": decoding.min_p, "top_p": decoding.top_p, "seed": seed}
         return "/v1/completions", {
             "model": self._model,
-            "prompt": [*prompt.ids, *response.ids],
+            "prompt": ids,
             "max_tokens": limit,
             "logprobs": top,
             "stream": True,
