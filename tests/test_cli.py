@@ -205,7 +205,9 @@ def test_ctrl_c_loses_nothing(tiny: str, tmp_path: Path) -> None:
 
     command = [sys.executable, "-m", "bitcal_tts.cli", "record", "--model", "tiny-1m", "--bits", "32", "--n", "200",
                "--batch", "4", "--block", "4", "--budget", "256", "--out", "t"]  # fmt: skip
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # A shell that runs the tests in the background ignores Ctrl-C, and so would what it starts.
+    heed: Any = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **heed)
     for _ in range(600):
         if (tmp_path / "t" / "part-00001.parquet").exists():
             break

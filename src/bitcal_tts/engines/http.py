@@ -70,7 +70,9 @@ class HttpEngine:
             self._declared_bits = bits
             self._check_bits(bits, self._gguf)
             vocabulary = self._about.vocabulary
-            self._vocabulary = 1 << 17 if vocabulary is None else vocabulary  # of an unknown one, a usual size: a bound
+            self._vocabulary = (
+                1 << 18 if vocabulary is None else vocabulary
+            )  # of an unknown one the largest in use: a bound
             self._top = top if vocabulary is None else min(top, vocabulary)
             self.max_positions = self._about.positions
             self._encode = lru_cache(maxsize=4096)(lambda text: tuple(self._wire.encode(text)))
