@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,6 +114,11 @@ def test_what_is_decided_is_what_a_replay_decides(llm: Any, full: list[Any]) -> 
         ('{"method": "complete", "bits": 16, "budget": 9, "temperature": 1}', "not temperature"),
         ('{"method": "complete"}', "lacks bits, budget"),
         ('{"method": "compleat", "bits": 16, "budget": 9}', "compleat"),
+        ('{"method": "settled", "bits": 4, "budget": 9, "options": {"profile": "/etc/passwd"}}', "BITCAL_PROFILES"),
+        ('{"method": ["complete"], "bits": 4, "budget": 9}', "bitcal.method must be text"),
+        ('{"method": "complete", "bits": 4, "budget": 9, "options": [1]}', "bitcal.options must be an object"),
+        ('{"method": "complete", "bits": 4, "budget": 9, "stop_token": -1}', "must be a token's id"),
+        ('{"method": "complete", "bits": 4, "budget": 9, "declare": {"colour": 1}}', "cannot be declared"),
         ('{"method": "deer", "bits": 16, "budget": 9, "options": {"threshold": 0.9}}', "needs a probe"),
     ],
 )
@@ -122,3 +128,31 @@ def test_bad_settings_are_refused_with_their_reason(llm: Any, told: str, message
 
     with pytest.raises(VLLMValidationError, match=message):
         llm.generate(["x"], SamplingParams(max_tokens=4, extra_args={"bitcal": told}), use_tqdm=False)
+
+
+def test_profiles_are_named_not_pathed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bitcal_tts.engines.watching import Settings
+
+    (tmp_path / "served").mkdir()
+    (tmp_path / "secret.json").write_text("{}")
+    (tmp_path / "served/broken.json").write_text("{")
+    monkeypatch.setenv("BITCAL_PROFILES", str(tmp_path / "served"))
+
+    def asking(name: str) -> dict[str, Any]:
+        return {"method": "settled", "bits": 4, "budget": 9, "options": {"profile": name}}
+
+    for name in ("../secret", "/etc/passwd", "none", "..", ""):
+        with pytest.raises(ValueError, match="there is no profile"):
+            Settings(asking(name))
+    with pytest.raises(ValueError, match="'broken' on the server cannot be read"):
+        Settings(asking("broken"))
+
+
+def test_what_does_not_hold_here_runs_to_its_end(llm: Any, full: list[Any]) -> None:
+    """Neither a conflicting declaration nor a token that does not exist may end the engine."""
+    lies = {"method": "complete", "bits": 16, "budget": BUDGET, "declare": {"engine": "another"}}
+    beyond = {"method": "complete", "bits": 16, "budget": BUDGET, "stop_token": 10**6}
+    done = decode(llm, [lies, beyond, *[None] * (N - 2)])
+    assert done[0].token_ids == full[0].token_ids
+    assert len(done[1].token_ids) <= len(full[1].token_ids)
+    assert [out.token_ids for out in done[2:]] == [out.token_ids for out in full[2:]]

@@ -72,8 +72,9 @@ class Halting(LogitsProcessor):  # type: ignore[misc]
         for index, params, _, out in batch_update.added:
             self._rows.pop(index, None)
             settings = asked_for(params)
-            if settings is not None:
-                self._rows[index] = self._roster.watched(settings, out)
+            row = None if settings is None else self._roster.watched(settings, out)
+            if row is not None:
+                self._rows[index] = row
         for one, other, direction in batch_update.moved:
             moving, there = self._rows.pop(one, None), self._rows.pop(other, None)
             if moving is not None:

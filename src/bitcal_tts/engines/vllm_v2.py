@@ -59,9 +59,10 @@ class Halting(LogitsProcessor):  # type: ignore[misc]
         """A request comes into a slot, whatever was there before."""
         self._watched.pop(req_idx, None)
         settings = asked_for(sampling_params)
-        if settings is None:
+        row = None if settings is None else self._roster.watched(settings, [])
+        if row is None:
             return False
-        self._watched[req_idx] = self._roster.watched(settings, [])
+        self._watched[req_idx] = row
         return True
 
     def apply(self, logits: torch.Tensor, ctx: Any) -> torch.Tensor:

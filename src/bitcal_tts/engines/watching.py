@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+import re
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -18,8 +21,17 @@ from bitcal_tts.halting.session import Force, Session, Tokens
 from bitcal_tts.halting.signals import Signals
 
 ARGUMENT = "bitcal"
-_KEYS = ("method", "bits", "budget", "options", "question", "stop_token", "id", "declare", "chunk")
+_KEYS = ("method", "bits", "budget", "options", "question", "stop_token", "id", "declare")
+_KINDS: dict[str, Any] = {
+    "method": str, "bits": (int, float), "budget": int, "options": dict, "question": str, "stop_token": int, "id": str,
+    "declare": dict,
+}  # fmt: skip
+_WORDS = {str: "text", int: "a whole number", (int, float): "a number", dict: "an object"}
 SIGNALS = Signals("full")
+_LOG = logging.getLogger(__name__)
+PROFILES_VARIABLE = "BITCAL_PROFILES"
+"""Names the folder of profiles that requests may ask for by name."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _REMEMBERED = 4096
 
 
@@ -44,10 +56,16 @@ class Settings:
         missing = [key for key in ("method", "bits", "budget") if key not in told]
         if missing:
             raise ValueError(f"{ARGUMENT} lacks {', '.join(missing)}")
+        for key, kind in _KINDS.items():
+            if told.get(key) is not None and (not isinstance(told[key], kind) or isinstance(told[key], bool)):
+                raise ValueError(f"{ARGUMENT}.{key} must be {_WORDS[kind]}, got {told[key]!r}")
         options = dict(told.get("options") or {})
-        if isinstance(options.get("profile"), str):
-            options["profile"] = _profile(options["profile"])
-        self.method = build_method(told["method"], bits=told["bits"], budget=told["budget"], **options)
+        if "profile" in options:
+            options["profile"] = _profile(str(options["profile"]))
+        try:
+            self.method = build_method(told["method"], bits=told["bits"], budget=told["budget"], **options)
+        except TypeError as error:  # a value of another kind than a parameter has
+            raise ValueError(f"{ARGUMENT}: {error}") from None
         lacking = SIGNALS.lacks(self.method.needs)
         if lacking:
             words = ", ".join(signal.words for signal in lacking)
@@ -56,19 +74,25 @@ class Settings:
         if self.question is None and self.method.reads_question:
             raise ValueError(f"{told['method']} reads the question: give it as {ARGUMENT}.question")
         self.stop_token: int | None = told.get("stop_token")
+        if self.stop_token is not None and self.stop_token < 0:
+            raise ValueError(f"{ARGUMENT}.stop_token must be a token's id, got {self.stop_token}")
         self.id: str | None = told.get("id")
         self.declare: dict[str, Any] = dict(told.get("declare") or {})
-        self.chunk: int | None = told.get("chunk")
-        if self.chunk is not None and (not isinstance(self.chunk, int) or self.chunk < 1):
-            raise ValueError(f"{ARGUMENT}.chunk must be a whole number of at least 1, got {self.chunk!r}")
+        Identity().declare(self.declare)  # what cannot be declared is refused now
 
 
-def _profile(path: str) -> Profile:
-    """A profile from a file on the server's machine."""
+def _profile(name: str) -> Profile:
+    """A profile by its name, from the folder that whoever started the server has named: clients name no paths."""
+    folder = os.environ.get(PROFILES_VARIABLE)
+    if not folder:
+        raise ValueError(f"profiles are served from the folder in {PROFILES_VARIABLE}, which is not set on the server")
+    path = Path(folder) / f"{name}.json"
+    if not _NAME.fullmatch(name) or not path.is_file():
+        raise ValueError(f"there is no profile {name[:80]!r} on the server")
     try:
-        return Profile.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{ARGUMENT}.options.profile cannot be read: {error}") from None
+        return Profile.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+        raise ValueError(f"the profile {name!r} on the server cannot be read") from None
 
 
 class Watched:
@@ -85,7 +109,8 @@ class Watched:
         self.out = out
         self._tokenizer, self._texts = tokenizer, TokenTexts(tokenizer)
         self._eos = eos_token_ids(tokenizer)
-        self._stop = min(self._eos) if settings.stop_token is None else settings.stop_token
+        known = settings.stop_token is not None and settings.stop_token < len(tokenizer)
+        self._stop = settings.stop_token if known and settings.stop_token is not None else min(self._eos)
         self.session = Session(
             settings.method,
             signals=SIGNALS,
@@ -188,13 +213,20 @@ class Roster:
         )
         self._by_id: dict[str, Watched] = {}
 
-    def watched(self, settings: Settings, out: list[int]) -> Watched:
-        """A request; one that was put aside goes on where it was, by the id that it was given."""
+    def watched(self, settings: Settings, out: list[int]) -> Watched | None:
+        """A request; one that was put aside goes on where it was, by the id that it was given.
+
+        One whose promise does not hold here is not watched, and the log says why: an error would end the engine.
+        """
         known = self._by_id.get(settings.id) if settings.id is not None else None
         if known is not None and out:
             known.out = out
             return known
-        row = Watched(settings, out, self._tokenizer, self._identity)
+        try:
+            row = Watched(settings, out, self._tokenizer, self._identity)
+        except ValueError as error:
+            _LOG.warning("a request runs to its end unwatched: %s", error)
+            return None
         if settings.id is not None:
             self._by_id[settings.id] = row
             while len(self._by_id) > _REMEMBERED:
