@@ -199,7 +199,9 @@ def test_more_texts_than_are_fitted_on_are_streamed(
 
 def test_what_is_streamed_keeps_the_looks_that_matter(walked: Walked) -> None:
     """Stops at any threshold, and those of one who knows the answers, are the same; most looks are gone."""
-    table = replace(walked.settled, scores=np.random.default_rng(0).random(len(walked.settled)))
+    draw, n = np.random.default_rng(0), len(walked.settled)
+    stops = replace(walked.settled.stops, right=draw.random(n) < 0.3, same=draw.random(n) < 0.3)
+    table = replace(walked.settled, stops=stops, scores=draw.random(n))
     few = table.condensed()
     assert len(few) < 0.5 * len(table)
     for threshold in (0.1, 0.5, 0.9, 0.99):
