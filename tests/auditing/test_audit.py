@@ -23,6 +23,7 @@ from bitcal_tts.logs import LoggedText
 from bitcal_tts.logs.counting import splitter
 from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.texts import trace_of
+from bitcal_tts.traces.walk import gate_looks
 
 SHARED = Path(__file__).parents[3] / "shared"
 FIELDS = {
@@ -188,13 +189,42 @@ def test_more_texts_than_are_fitted_on_are_streamed(
     log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = rows_of(capsys, str(log), "--risks", "0.05", "--starter", "none")
-    monkeypatch.setattr("bitcal_tts.commands.audit._FITTED", 100)
+    monkeypatch.setattr("bitcal_tts.commands.audit._FITTED", 1)  # about 100 of the 150 all the same
     streamed = rows_of(capsys, str(log), "--risks", "0.05", "--starter", "none")
     for name in ("full", "complete", "stated_1", "stated"):
         one, other = (next(row for row in rows if row["method"] == name) for rows in (whole, streamed))
         assert (one["n"], one["share"]) == (other["n"], pytest.approx(other["share"]))
     settled = next(row for row in streamed if row["method"] == "settled")
     assert settled["n"] == 150 and settled["share"] < 1.0
+
+
+def test_a_sample_is_drawn_and_said_to_be_one(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["audit", str(log), "--jobs", "1", "--risks", "0.05", "--starter", "none", "--sample"]
+    assert main([*command, "60", "--json"]) == 0
+    (shape,) = json.loads(capsys.readouterr().out)["files"]
+    assert 40 <= shape["n"] <= 80 and shape["texts"] == 150
+    assert main([*command, "60"]) == 0
+    assert f"{shape['n']} texts, drawn at random from 150, of" in capsys.readouterr().out
+    assert main([*command, "0"]) == 2
+    assert "--sample must be at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("close", ["</think>", None])
+def test_the_simple_rules_are_walked_as_their_session_would(close: str | None) -> None:
+    """They are, without one: the same looks, worth the same."""
+    setting = Setting("number", close)
+    said = [f"The answer is {i % 3}. So the answer is {i % 2}. The answer is {i % 2}.\n" for i in range(60)]
+    texts = [replace(text_of(i), response=said[i] + text_of(i).response) for i in range(60)]
+    traces = [trace_of(text, i, splitter(None)) for i, text in enumerate(texts)]
+    method = build_method("stated", bits=16.0, budget=10**9, answers="number", close=close, reserve=0)
+    there = gate_looks(traces, method, setting.task)
+    here = walk_texts(texts, setting).stated
+    assert len(here) > (100 if close else 59)
+    for name in ("trace", "at", "scores", "full_tokens", "full_right"):
+        assert np.array_equal(getattr(here, name), getattr(there, name)), name
+    for name in ("tokens", "probe_tokens", "right", "same", "halted", "reasons"):
+        for rows in ("stops", "ends"):
+            assert np.array_equal(getattr(getattr(here, rows), name), getattr(getattr(there, rows), name)), name
 
 
 def test_what_is_streamed_keeps_the_looks_that_matter(walked: Walked) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from bitcal_tts.halting.counting import approximate
 from bitcal_tts.logs import Columns, Fault, LogError, LoggedText, read_texts
-from bitcal_tts.logs.counting import approximate, splitter
+from bitcal_tts.logs.counting import splitter
 from bitcal_tts.logs.texts import closing_of, format_of, gold_of
 
 SHARED = Path(__file__).parents[3] / "shared"

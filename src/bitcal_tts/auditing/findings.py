@@ -42,6 +42,7 @@ class Audited:
         label: `gold` or `final`.
         walked: Its texts, with scored looks.
         faults: Records that could not be used.
+        texts: In the file; None where all of them were audited.
     """
 
     file: str
@@ -51,6 +52,7 @@ class Audited:
     label: str
     walked: Walked
     faults: int
+    texts: int | None = None
 
     def rows(self, risks: Sequence[float], served: Served | None = None) -> list[Row]:
         """A row a method and risk; methods without a setting come once, their risk is null.
@@ -145,6 +147,7 @@ class Audited:
             "file": self.file,
             "model": self.model,
             "n": self.walked.n,
+            "texts": self.texts or self.walked.n,
             "skipped": self.faults,
             "answers": self.answers,
             "thinking_ends_at": self.close,
@@ -198,7 +201,7 @@ def cells(row: Row) -> tuple[str, ...]:
 def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
     """What a file says, a sentence a finding."""
     found = [
-        f"{shape['n']:,} texts of {shape['tokens_mean']:,.0f} tokens on average (a tenth is longer than "
+        f"{shape['n']:,} texts{_drawn(shape)} of {shape['tokens_mean']:,.0f} tokens on average (a tenth is longer than "
         f"{shape['tokens_p10_p50_p90'][2]:,.0f})."
     ]
     if shape["full_accuracy"] is not None:
@@ -235,6 +238,10 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
         what = "right answers" if row["label"] == "gold" else "answers"
         found.append(f"settled, aimed at {_pc(row['risk'])} % lost: {spent}, {lost} of {what} lost. {promise}")
     return found
+
+
+def _drawn(shape: Row) -> str:
+    return f", drawn at random from {shape['texts']:,}," if shape["texts"] > shape["n"] else ""
 
 
 def _pc(share: float | None) -> str:

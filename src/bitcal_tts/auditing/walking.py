@@ -18,15 +18,16 @@ from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.loops import LoopGuard
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.halting.reading import Reading
+from bitcal_tts.halting.rules.stated import Stated
 from bitcal_tts.logs.counting import splitter
 from bitcal_tts.logs.texts import LoggedText
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.tasks.registry import TEXTS, restore_task
 from bitcal_tts.traces.looks import Bools, Cut, Ints, LookTable
-from bitcal_tts.traces.replay import full_run
+from bitcal_tts.traces.replay import full_run, read_off
 from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.texts import trace_of
-from bitcal_tts.traces.walk import gate_looks
+from bitcal_tts.traces.walk import Judge
 
 FOLDS = 5
 BITS = 16.0
@@ -153,55 +154,84 @@ def _walk(trace: Trace, setting: Setting, task: Task, score: Callable[[LookTable
     mark = mark_of(trace)
     if score is not None:
         settled = score(settled, fold_of(mark))
-    stated_method = build_method("stated", reserve=0, **shared)
-    stated = gate_looks([trace], stated_method, task)
-    thinking, final = _thinking(trace, setting.close), full_run(trace, stated_method.parameters).answer
+    stated = build_method("stated", reserve=0, **shared)
+    assert isinstance(stated, Stated)
+    full = full_run(trace, stated.parameters)
+    judge = Judge(trace, full.answer, task)
+    thinking = _thinking(trace, setting.close)
+    answered = _answered(trace, setting, task, thinking)
+    reasoning = thinking - 1 if setting.close is not None and setting.close in trace.text else len(trace)
+    undisturbed = LookTable.undisturbed(full.tokens, *judge.worth(full.answer))
     return Walked(
         lines=[trace.item.extra["line"]],
         marks=[mark],
-        shape=_shape(trace, settled, thinking, final),
+        shape=_shape(trace, settled, thinking, full.answer),
         settled=settled if score is None else settled.condensed(),
-        stated=stated,
-        complete=_complete(trace, setting, task, thinking, final, stated),
+        stated=_stated(trace, stated, judge, min(reasoning, answered - 1), undisturbed),
+        complete=_complete(trace, task, judge, answered, undisturbed),
     )
 
 
-def _complete(
-    trace: Trace, setting: Setting, task: Task, thinking: int, final: str | None, like: LookTable
-) -> LookTable:
-    """`complete` as a table: it looks once, where an answer stands outside the thinking, and stops."""
+def _answered(trace: Trace, setting: Setting, task: Task, thinking: int) -> int:
+    """Tokens at which an answer stands outside the thinking; more than there are where none ever does."""
     reading = Reading(task.format, None, setting.close)
-    texts = trace.token_texts
     at = thinking if setting.close is not None else 0
-    reading.feed("".join(texts[:at]))
-    while not reading.answered and at < len(texts):
-        reading.feed(texts[at])
+    reading.feed("".join(trace.token_texts[:at]))
+    while not reading.answered and at < len(trace):
+        reading.feed(trace.token_texts[at])
         at += 1
-    if not reading.answered or at == len(texts):
-        return like.at_most_once(None)
-    answer = task.format.value(trace.text_at(at))
-    same = final is None or (answer is not None and task.format.equal(answer, final))
-    return like.at_most_once(at, right=task.correct(answer, trace.item), same=same)
+    return at if reading.answered else len(trace) + 1
+
+
+def _stated(trace: Trace, method: Stated, judge: Judge, reasoning: int, undisturbed: LookTable) -> LookTable:
+    """The looks of the simple rules, without a session: they see nothing but the text of the reasoning."""
+    format = method.parameters.format
+    looks: list[tuple[int, float]] = []
+    stops: list[tuple[int, int, bool, bool, bool, str]] = []
+    for at, piece in enumerate(trace.token_texts[:reasoning], 1):
+        method.tokens = at
+        score = method.token(piece, None, None, None)
+        if score is not None and (not looks or score > looks[-1][1]):
+            looks.append((at, score))
+            tokens, answer = read_off(format, method.stands_for())
+            stops.append((at + tokens, 0, *judge.worth(answer), True, str(method.reason)))
+    return undisturbed.with_looks(looks, stops)
+
+
+def _complete(trace: Trace, task: Task, judge: Judge, answered: int, undisturbed: LookTable) -> LookTable:
+    """`complete` as a table: it looks once, where an answer stands outside the thinking, and stops."""
+    if answered >= len(trace):
+        return undisturbed
+    worth = judge.worth(task.format.value(trace.text_at(answered)))
+    return undisturbed.with_looks([(answered, 1.0)], [(answered, 0, *worth, True, "")])
 
 
 def _shape(trace: Trace, settled: LookTable, thinking: int, final: str | None) -> Shape:
-    guard = LoopGuard()
-    looping = 0
-    for at, piece in enumerate(trace.token_texts, 1):
-        guard.feed(piece)
-        looping = (looping or at) if guard.looping else 0
     same = settled.candidates.look[settled.candidates.same]
     one = {
         "tokens": len(trace),
         "thinking": thinking,
         "standing": int(settled.at[same[0]]) if len(same) and final is not None else 0,
-        "looping": looping,
+        "looping": _looping(trace),
     }
     return Shape(
         **{name: np.array([value], dtype=np.int64) for name, value in one.items()},
         answered=np.array([final is not None]),
         truncated=np.array([bool(trace.item.extra.get("truncated"))]),
     )
+
+
+def _looping(trace: Trace) -> int:
+    """Tokens from which on the text repeats itself to its end, or 0."""
+    guard = LoopGuard()
+    tail = "".join(trace.token_texts[-guard.least :])
+    if trace.text.find(tail) == len(trace.text) - len(tail):
+        return 0  # its end has not been there before
+    looping = 0
+    for at, piece in enumerate(trace.token_texts, 1):
+        guard.feed(piece)
+        looping = (looping or at) if guard.looping else 0
+    return looping
 
 
 def _thinking(trace: Trace, close: str | None) -> int:

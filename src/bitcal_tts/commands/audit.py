@@ -6,7 +6,7 @@ import argparse
 import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
 from multiprocessing import get_context
@@ -43,8 +43,11 @@ asked, and what a stopped text stands for is read off it."""
 RISKS = (0.005, 0.01, 0.02, 0.05)
 _BATCH = 8
 _EXAMPLES = 4
-_FITTED = 3000
-"""Texts whose looks are kept for fitting; of more, a random share, and the rest is scored in a second pass."""
+_FITTED = 4_000_000
+"""Characters of texts whose looks are kept for fitting, in about 1 GiB; of more texts a random share is fitted on, and
+the rest is scored in a second pass."""
+_FEWEST = 100
+_MANY = 10_000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bits", type=float, help="which of the profile's thresholds, where it has several")
     parser.add_argument("--starter", choices=("auto", "none"), default="auto",
                         help="whether scorers start from those in the package (default: auto)")  # fmt: skip
+    parser.add_argument("--sample", type=int, metavar="N", help="audit about N texts of each file, drawn at random")
     parser.add_argument("--out", type=Path, help="a folder for audit.json and audit.html")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: one a core)")
     options.add_json(parser)
@@ -78,24 +82,25 @@ def run(args: argparse.Namespace) -> None:
     """Audit files and print or write what was found."""
     if args.jobs is not None and args.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
+    if args.sample is not None and args.sample < 1:
+        raise ValueError(f"--sample must be at least 1, got {args.sample}")
     served = _served(args)
     audits = [_Audit(path, args) for path in args.files]
     kinds = {FORMATS[audit.setting.answers].values for audit in audits}
     if len(kinds) > 1:
         raise ValueError(f"files to be fitted together must have one kind of answers, not {', '.join(map(str, kinds))}")
-    context = get_context("spawn")
-    with ProcessPoolExecutor(args.jobs, mp_context=context) as pool:
+    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
         walked = [audit.walk(pool, quiet=args.json) for audit in audits]
-        kind = kinds.pop()
-        starter = load_starter(kind) if kind and args.starter == "auto" else None
-        if served is None:
-            if not args.json:
-                note("fitting")
-            scorers = fit_folds(walked, args.label, starter)
-        else:
-            scorers = FoldScorers((served.profile,) * FOLDS)
-        pairs = zip(audits, walked, strict=True)
-        audited = [audit.audited(pool, part, scorers, quiet=args.json) for audit, part in pairs]
+    kind = kinds.pop()
+    starter = load_starter(kind) if kind and args.starter == "auto" else None
+    if served is None:
+        if not args.json:
+            note("fitting")
+        scorers = fit_folds(walked, args.label, starter)
+    else:
+        scorers = FoldScorers((served.profile,) * FOLDS)
+    pairs = zip(audits, walked, strict=True)
+    audited = [audit.audited(args.jobs, part, scorers, quiet=args.json) for audit, part in pairs]
     rows = [row for one in audited for row in one.rows(args.risks, served)]
     shapes = [one.shape() for one in audited]
     result = {"schema": 1, "rows": rows, "files": shapes, "tokenizer": args.tokenizer or "approximate"}
@@ -132,29 +137,37 @@ class _Audit:
         self.log = Log(path, columns_of(args), gold=gold, answers=args.answers, close=args.close)
         self.setting = Setting(self.log.answers, self.log.close, args.tokenizer)
         self._label = args.label
-        self._share = min(1.0, _FITTED / self.log.n)
+        self._sampled = 1.0 if args.sample is None else min(1.0, args.sample / self.log.n)
+        share = max(_FITTED / max(1, self.log.characters), _FEWEST / self.log.n)
+        self._fitted = min(self._sampled, share)
+        if args.sample is None and self.log.n > _MANY:
+            note(f"note: {path} holds {self.log.n:,} texts; --sample {_MANY // 2} would audit so many, drawn at random")
 
-    def _texts(self, *, fitted: bool) -> Iterator[LoggedText]:
-        """Texts that are fitted on, or the others: drawn by their questions."""
+    def _texts(self, low: float, high: float) -> Iterator[LoggedText]:
+        """The texts whose questions' draws lie from one number to another; all draws lie from 0 to 1."""
         for text in self.log.texts():
             drawn = int(mark_of_question(text.question)[::-1], 16) / 16**10
-            if (drawn < self._share) == fitted:
+            if low <= drawn < high:
                 yield text
 
     def walk(self, pool: ProcessPoolExecutor, *, quiet: bool) -> Walked:
         """The texts that are fitted on."""
-        title, n = f"reading {self.log.path.name}", round(self._share * self.log.n)
-        return _walked(pool, self._texts(fitted=True), self.setting, None, n, title, quiet=quiet)
+        title, n = f"reading {self.log.path.name}", round(self._fitted * self.log.n)
+        return _walked(pool, walk_texts, self._texts(0.0, self._fitted), self.setting, n, title, quiet=quiet)
 
-    def audited(self, pool: ProcessPoolExecutor, walked: Walked, scorers: FoldScorers, *, quiet: bool) -> Audited:
+    def audited(self, jobs: int, walked: Walked, scorers: FoldScorers, *, quiet: bool) -> Audited:
         """The file, with all its texts scored."""
         whole = scored(walked, scorers)
-        if self._share < 1:
-            title, n = f"scoring the rest of {self.log.path.name}", self.log.n - walked.n
-            rest = _walked(pool, self._texts(fitted=False), self.setting, scorers, n, title, quiet=quiet)
+        if self._fitted < self._sampled:
+            title = f"scoring the rest of {self.log.path.name}"
+            n = round(self._sampled * self.log.n) - walked.n
+            rest_of_it = self._texts(self._fitted, self._sampled)
+            context = get_context("spawn")
+            with ProcessPoolExecutor(jobs, context, initializer=_hold, initargs=(scorers,)) as pool:
+                rest = _walked(pool, _walk_and_score, rest_of_it, self.setting, n, title, quiet=quiet)
             whole = Walked.joined([replace(whole, settled=whole.settled.condensed()), rest])
         log, setting = self.log, self.setting
-        return Audited(log.path.name, log.model, setting.answers, setting.close, self._label, whole, log.faults)
+        return Audited(log.path.name, log.model, setting.answers, setting.close, self._label, whole, log.faults, log.n)
 
     def examples(self, one: Audited, risks: Sequence[float], served: Served | None) -> list[Example]:
         """A few texts with the places where rules would have stopped them: lost ones first, then long and short."""
@@ -181,16 +194,28 @@ class _Audit:
         return Example(f"{title}: {text.id}{gold}, {len(pieces):,} tokens", text.question, text.response, stops)
 
 
+_held: list[FoldScorers] = []
+"""In a process that scores texts, what it scores them with: sent once, for it is larger than the texts."""
+
+
+def _hold(scorers: FoldScorers) -> None:
+    _held[:] = [scorers]
+
+
+def _walk_and_score(texts: Sequence[LoggedText], setting: Setting) -> Walked:
+    return walk_texts(texts, setting, _held[0])
+
+
 def walk_log(pool: ProcessPoolExecutor, log: Log, setting: Setting) -> Walked:
     """All texts of a log."""
-    return _walked(pool, log.texts(), setting, None, log.n, f"reading {log.path.name}", quiet=False)
+    return _walked(pool, walk_texts, log.texts(), setting, log.n, f"reading {log.path.name}", quiet=False)
 
 
 def _walked(
     pool: ProcessPoolExecutor,
+    walk: Callable[[Sequence[LoggedText], Setting], Walked],
     texts: Iterator[LoggedText],
     setting: Setting,
-    scorers: FoldScorers | None,
     n: int,
     title: str,
     *,
@@ -202,12 +227,14 @@ def _walked(
     with progress(title, n, quiet=quiet) as advance:
         while True:
             while len(waiting) < 8 and (batch := list(itertools.islice(texts, _BATCH))):
-                waiting.append(pool.submit(walk_texts, batch, setting, scorers))
+                waiting.append(pool.submit(walk, batch, setting))
             if not waiting:
                 break
             wait(waiting[:1], return_when=FIRST_COMPLETED)
             parts.append(waiting.pop(0).result())
             advance(parts[-1].n, int(parts[-1].shape.tokens.sum()))
+    if not parts:
+        raise ValueError(f"{title}: none of the texts was drawn; ask for more with --sample")
     return Walked.joined(parts)
 
 

@@ -50,6 +50,7 @@ class Log:
 
     Attributes:
         n: Texts that can be used.
+        characters: Of their responses.
         faults: Records that cannot.
         model: What wrote them, as far as the log says.
     """
@@ -58,10 +59,11 @@ class Log:
         self.path, self._columns, self._gold = path, columns, gold
         first: list[LoggedText] = []
         told: list[Fault] = []
-        self.n = self.faults = 0
+        self.n = self.characters = self.faults = 0
         for text in read_texts(path, columns, gold=gold):
             if isinstance(text, LoggedText):
                 self.n += 1
+                self.characters += len(text.response)
                 first += [text] * (len(first) < _SCANNED)
             else:
                 self.faults += 1

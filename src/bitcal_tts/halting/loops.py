@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from functools import lru_cache
 
 _GRAM = 6
 _HESITATION = re.compile(r"^\W*(wait|hmm+|hold|but|actually|alternatively|however|maybe|perhaps|no)\b", re.IGNORECASE)
+
+
+@lru_cache(maxsize=1 << 16)  # tokens come again
+def _hesitates(token: str) -> bool:
+    return _HESITATION.match(token) is not None
 
 
 class LoopGuard:
@@ -24,8 +30,7 @@ class LoopGuard:
     def __init__(self, *, least: int = 96, window: int = 128, hesitation: float = 0.12) -> None:
         if least < 1 or window < 1 or not 0 < hesitation <= 1:
             raise ValueError(f"need least >= 1, window >= 1, 0 < hesitation <= 1, got {least}, {window}, {hesitation}")
-        self._least, self._hesitation = least, hesitation
-        self._recent: deque[str] = deque(maxlen=_GRAM)
+        self.least, self._hesitation = least, hesitation
         self._history: list[str] = []
         self._seen: dict[tuple[str, ...], int] = {}
         self._tokens = 0
@@ -37,19 +42,17 @@ class LoopGuard:
     def feed(self, token: str) -> None:
         """Take the next token."""
         self._tokens += 1
-        self._recent.append(token)
-        if len(self._window) == self._window.maxlen:
-            self._hesitations -= self._window[0]
-        hesitates = _HESITATION.match(token) is not None
-        self._window.append(hesitates)
-        self._hesitations += hesitates
-        self._history.append(token)
-        known = self._period and self._history[-1 - self._period] == token
+        window, history = self._window, self._history
+        hesitates = _hesitates(token)
+        self._hesitations += hesitates - (len(window) == window.maxlen and window[0])
+        window.append(hesitates)
+        history.append(token)
+        known = self._period and history[-1 - self._period] == token
         if known:
             self._run += 1
-        if len(self._recent) < _GRAM:
+        if self._tokens < _GRAM:
             return
-        gram = tuple(self._recent)
+        gram = tuple(history[-_GRAM:])
         before = self._seen.get(gram)
         self._seen[gram] = self._tokens
         if not known:
@@ -59,7 +62,7 @@ class LoopGuard:
     @property
     def looping(self) -> bool:
         """Whether the text is repeating itself now."""
-        return self._period > 0 and self._run >= max(self._least, 2 * self._period)
+        return self._period > 0 and self._run >= max(self.least, 2 * self._period)
 
     @property
     def hesitating(self) -> bool:

@@ -63,8 +63,9 @@ class Profile:
 
     def scores(self, vectors: ArrayLike) -> NDArray[np.float64]:
         """Probability that stopping loses nothing, for one vector of `NAMES` a row."""
-        rows = np.atleast_2d(np.asarray(vectors, dtype=np.float64))
-        z = self._scorer(rows[:, self._columns])
+        rows = np.atleast_2d(np.asarray(vectors))
+        blocks = (rows[i : i + _BLOCK, self._columns] for i in range(0, max(1, len(rows)), _BLOCK))
+        z = np.concatenate([self._scorer(block.astype(np.float64)) for block in blocks])
         probability: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-np.clip(z, -700, 700)))
         return probability
 
@@ -234,6 +235,8 @@ class _Logistic:
         return z
 
 
+_BLOCK = 1 << 16
+"""Rows that are made ready for judging at a time: of a whole log they would take several times its table."""
 _MANY = 256
 """Rows that are judged together: so many stay in a processor's cache."""
 _THREADS = 4  # more than these wait for one another

@@ -397,9 +397,11 @@ class Session:
             for text in texts:
                 self._reading.feed(text)
             stage = self._reading.stage
-        columns = {name: column[first:last] for name, column in self._waiting_signals.items()}
-        if self._gaps:  # what is not known of one token of a step is not known of the step
-            columns = {name: column for name, column in columns.items() if None not in column}
+        columns: dict[str, Sequence[Any]] = {}
+        for name, column in self._waiting_signals.items():
+            values = column[first:last]
+            if not self._gaps or None not in values:  # what is not known of one token is not known of the step
+                columns[name] = values
         entropies = columns.get("entropies")
         return Step(
             text=texts[0] if last - first == 1 else "".join(texts),

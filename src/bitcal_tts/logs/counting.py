@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
+from bitcal_tts.halting.counting import approximate
 from bitcal_tts.logs.files import LogError
 
 APPROXIMATE = "approximate"
-_PIECES = re.compile(
-    r"\n+[ \t]*|\d|[ ]?[A-Za-z]{1,10}|[A-Za-z]+|[ ]?\\[A-Za-z]{1,6}|[ ]?[^\sA-Za-z0-9]{1,2}|\s", re.DOTALL
-)
-"""A word of up to ten letters is a token, a longer one several; so is every digit, and every sign or two."""
-
-
-def approximate(text: str) -> list[str]:
-    """Pieces of a text, about as many as a tokenizer of a current model makes of it (docs/audit.md says how nearly)."""
-    return _PIECES.findall(text)
 
 
 def splitter(name: str | None) -> Callable[[str], list[str]]:
@@ -26,8 +18,11 @@ def splitter(name: str | None) -> Callable[[str], list[str]]:
     Args:
         name: A tokenizer.json, a folder that holds one, or a hub id; None approximates.
     """
-    if name is None or name == APPROXIMATE:
-        return approximate
+    return approximate if name is None or name == APPROXIMATE else _by_tokenizer(name)
+
+
+@lru_cache(maxsize=4)
+def _by_tokenizer(name: str) -> Callable[[str], list[str]]:
     try:
         from tokenizers import Tokenizer
     except ImportError:

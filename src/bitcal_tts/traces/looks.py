@@ -289,17 +289,33 @@ class LookTable:
             ends=dataclasses.replace(self.ends, **ends),
         )
 
-    def at_most_once(self, tokens: int | None, *, right: bool = False, same: bool = False) -> LookTable:
-        """The one trace of this table as a method sees it that looks once, at `tokens`, and stops; or never."""
-        row = (0 if tokens is None else tokens, 0, right, same, True, "")
-        n = 0 if tokens is None else 1
+    @classmethod
+    def undisturbed(cls, tokens: int, right: bool, same: bool) -> LookTable:
+        """One text that runs to its end, without a look."""
+        return cls(
+            trace=np.zeros(0, dtype=np.int64),
+            at=np.zeros(0, dtype=np.int64),
+            stops=Stops.of([]),
+            ends=Stops.of([(tokens, 0, right, same, False, "")]),
+            full_tokens=np.array([tokens], dtype=np.int64),
+            full_right=np.array([right], dtype=np.bool_),
+            strict=False,
+            scores=np.zeros(0),
+            candidates=CandidateRows.of([], []),
+            read=True,
+        )
+
+    def with_looks(
+        self, looks: Sequence[tuple[int, float]], stops: Sequence[tuple[int, int, bool, bool, bool, str]]
+    ) -> LookTable:
+        """The one text of this table with looks: tokens and score of each, and what stopping there comes to."""
+        at, scores = zip(*looks, strict=True) if looks else ((), ())
         return dataclasses.replace(
             self,
-            trace=np.zeros(n, dtype=np.int64),
-            at=np.full(n, row[0], dtype=np.int64),
-            stops=Stops.of([row] * n),
-            scores=np.ones(n),
-            candidates=CandidateRows.of([], []),
+            trace=np.zeros(len(looks), dtype=np.int64),
+            at=np.array(at, dtype=np.int64),
+            stops=Stops.of(stops),
+            scores=np.array(scores, dtype=np.float64),
         )
 
     def cut(self, threshold: float | Floats) -> Cut:
@@ -314,21 +330,23 @@ class LookTable:
 
     def rising(self) -> LookTable:
         """Only the looks that score higher than all before them in their trace: no other can be the first to stop."""
+        return self._only(self._rises())
+
+    def _rises(self) -> Bools:
         kept = np.zeros(len(self), dtype=np.bool_)
         starts = np.unique(self.trace, return_index=True)[1]
         for start, end in itertools.pairwise([*starts.tolist(), len(self)]):
             scores = self.scores[start:end]
             before = np.concatenate(([-np.inf], np.maximum.accumulate(scores)[:-1]))
             kept[start:end] = scores > before
-        return self._only(kept)
+        return kept
 
     def condensed(self) -> LookTable:
         """The rising looks, and the first right and the first same one of each trace: some ten of a hundred.
 
         Any threshold stops where it did, and so does one who knows the answers.
         """
-        rising = self.rising()
-        kept = np.isin(self.trace * (1 << 40) + self.at, rising.trace * (1 << 40) + rising.at)
+        kept = self._rises()
         for good in (self.stops.right, self.stops.same):
             rows = np.nonzero(good)[0]
             kept[rows[np.unique(self.trace[rows], return_index=True)[1]]] = True

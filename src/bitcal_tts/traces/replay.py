@@ -12,6 +12,7 @@ import numpy as np
 from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Controller, Decision, Probe
 from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.landing import fitting
 from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.halting.session import Ask, Force, Session, SessionOutcome, Tokens
 from bitcal_tts.halting.signals import COLUMNS, Signal
@@ -120,6 +121,12 @@ def stand_in(format: AnswerFormat, stands_for: str | None) -> Probe:
     """An answer that was read off a text, at a stated cost; nothing where it stands for nothing."""
     written = "" if stands_for is None else format.written(stands_for)
     return Probe(written, LANDING_TOKENS, (0.0,) * _WRITTEN_TOKENS, 0.0, LANDING_TOKENS - _WRITTEN_TOKENS)
+
+
+def read_off(format: AnswerFormat, stands_for: str | None) -> tuple[int, str | None]:
+    """Tokens and answer of a landing where a text stands for something, in all the room that an answer may take."""
+    tokens, text = fitting(stand_in(format, stands_for), format.reserve, format) or (0, "")
+    return tokens, format.value(format.cue + text)
 
 
 def _check_end(trace: Trace, budget: int) -> None:

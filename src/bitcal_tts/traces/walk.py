@@ -71,16 +71,16 @@ def walk(
     vectors: list[NDArray[np.float32]] = []
     for i, trace in enumerate(traces):
         full = full_run(trace, gate.parameters)
-        judge = _Judge(trace, full.answer, task, gate)
+        judge = Judge(trace, full.answer, task)
         highest = -math.inf
 
-        def note(session: Session, decision: Decision, i: int = i, judge: _Judge = judge) -> None:
+        def note(session: Session, decision: Decision, i: int = i, judge: Judge = judge) -> None:
             nonlocal highest
             if decision.score is None or (rising and decision.score <= highest):
                 return
             highest = max(highest, decision.score)
             rows.append((i, decision.tokens, decision.score))
-            stopped = judge.stopped(session, decision.answer)
+            stopped = judge.stopped(session, decision.answer, gate)
             stops.append((*stopped, True, reason))
             if look_of is not None:
                 look = look_of(session.method)
@@ -115,19 +115,18 @@ def _is_text(trace: Trace) -> bool:
     return trace.probes is None and trace.signals.distribution == "absent"
 
 
-class _Judge:
+class Judge:
     """What leaving a trace is worth."""
 
-    def __init__(self, trace: Trace, final: str | None, task: Task, gate: Gate) -> None:
-        self._trace, self._final, self._task, self._gate = trace, final, task, gate
-        self._worths: dict[Any, tuple[bool, bool]] = {}
-        self._worth_of_answer: dict[str | None, tuple[bool, bool]] = {}
+    def __init__(self, trace: Trace, final: str | None, task: Task) -> None:
+        self._trace, self._final, self._task = trace, final, task
+        self._worths: dict[Any, tuple[bool, bool]] = {}  # by value, and by answer
 
-    def stopped(self, session: Session, stands_for: str | None) -> tuple[int, int, bool, bool]:
-        """Tokens, probe tokens, right, same, if the session were stopped here."""
+    def stopped(self, session: Session, stands_for: str | None, gate: Gate) -> tuple[int, int, bool, bool]:
+        """Tokens, probe tokens, right, same, if the session of a gate were stopped here."""
         at = session.tokens
-        if type(self._gate).action is Action.STOP:
-            tokens, answer = session.if_stopped(lambda: landing_at(self._trace, at, stands_for, self._gate))
+        if type(gate).action is Action.STOP:
+            tokens, answer = session.if_stopped(lambda: landing_at(self._trace, at, stands_for, gate))
         else:
             tokens, answer = at, self._task.format.value(self._trace.text_at(at))
         return (tokens, session.probe_tokens, *self.worth(answer))
@@ -155,10 +154,10 @@ class _Judge:
 
     def worth(self, answer: str | None) -> tuple[bool, bool]:
         """Whether an answer is right, and whether it is the full run's; where that has none, nothing is lost."""
-        if answer not in self._worth_of_answer:
+        if answer not in self._worths:
             same = self._final is None or (answer is not None and self._task.format.equal(answer, self._final))
-            self._worth_of_answer[answer] = self._task.correct(answer, self._trace.item), same
-        return self._worth_of_answer[answer]
+            self._worths[answer] = self._task.correct(answer, self._trace.item), same
+        return self._worths[answer]
 
 
 def _without_reasons(ends: Stops) -> Stops:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from operator import sub
 from typing import NamedTuple
 
 import numpy as np
@@ -341,7 +342,7 @@ class Candidates:
             v.relevance_max, v.relevance_last, v.relevance_sum / told if told else _UNKNOWN,
             v.relevance_max - bar.relevance, v.closed_the_thinking,
             v.named / told if told else 0.0, v.misnamed / told if told else 0.0,
-            *(log(now - then) for now, then in zip(self._cues, before, strict=True)),
+            *map(log, map(sub, self._cues, before)),
         ]  # fmt: skip
 
 
