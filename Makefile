@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 VLLM := .venv-vllm
 
-.PHONY: run test test-http test-vllm lint setup clean
+.PHONY: run test test-http test-llamacpp test-vllm lint setup clean
 
 setup: $(VENV)/.ready
 
@@ -26,6 +26,7 @@ lint: setup
 
 # CPUs differ in the dtype they multiply natively: everything in one, the engines in the other as well.
 test: lint
+	if [ "$(CI_ENGINES)" = 1 ]; then $(MAKE) $(VENV)/.llamacpp; fi
 	BITCAL_COMPUTE_DTYPE=float32 $(BIN)/python -m pytest
 	BITCAL_COMPUTE_DTYPE=bfloat16 $(BIN)/python -m pytest tests/engines \
 		--ignore tests/engines/test_architectures.py --ignore tests/engines/test_gguf.py
@@ -34,6 +35,14 @@ test: lint
 # The engines people serve with. A llama.cpp server comes in a wheel, so that `make test` runs it always.
 test-http: setup
 	$(BIN)/python -m pytest tests/http tests/engines/test_gguf.py
+
+# llama-cpp-python comes as a source to be built: some ten minutes on two cores, once; without it its tests skip.
+test-llamacpp: $(VENV)/.llamacpp
+	$(BIN)/python -m pytest tests/llamacpp
+
+$(VENV)/.llamacpp: $(VENV)/.ready
+	CMAKE_BUILD_PARALLEL_LEVEL=2 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[llama-cpp-python]'
+	touch $@
 
 # vLLM pins its own Transformers: an environment apart, some 3.5 GB. What it brings for pictures and sound is of another
 # build than its torch and breaks it.

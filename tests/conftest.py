@@ -93,6 +93,20 @@ def probed(thinking_engine: Any, tmp_path_factory: pytest.TempPathFactory) -> An
 
 
 @pytest.fixture(scope="session")
+def local() -> Any:
+    """The 4-million-weight model of the box in Transformers, thinking, multiplied in float32."""
+    from bitcal_tts.engines.checkpoint import load_checkpoint
+    from bitcal_tts.engines.transformers import TransformersEngine
+    from bitcal_tts.tiny import models
+
+    options = {"enable_thinking": True}
+    source = models.resolve("tiny-4m")
+    return TransformersEngine(
+        load_checkpoint(source, bits=16, compute_dtype="float32", name="tiny-4m", template_options=options)
+    )
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A real one; tests of pages skip, visibly, where there is none."""
     chromium = shutil.which("chromium")

@@ -41,17 +41,3 @@ def served(server: str) -> Iterator[Any]:
 
     with HttpEngine(server, template_options={"enable_thinking": True}) as engine:
         yield engine
-
-
-@pytest.fixture(scope="session")
-def local() -> Any:
-    """The same weights in Transformers, multiplied in float32."""
-    from bitcal_tts.engines.checkpoint import load_checkpoint
-    from bitcal_tts.engines.transformers import TransformersEngine
-    from bitcal_tts.tiny import models
-
-    options = {"enable_thinking": True}
-    source = models.resolve("tiny-4m")
-    return TransformersEngine(
-        load_checkpoint(source, bits=16, compute_dtype="float32", name="tiny-4m", template_options=options)
-    )

@@ -68,6 +68,8 @@ def engine_of(args: argparse.Namespace) -> Any:
     if args.engine is not None and (args.engine == "http") != (args.url is not None):
         raise ValueError("--engine http and --url go together")
     file = None if args.url is not None else gguf_of(args.model)
+    if args.engine == "llamacpp":
+        return _checked_style(args, _in_process(args, file, options, markers))
     if args.url is not None or file is not None:
         return _checked_style(args, _server(args, file, options, markers))
     engine = engine_for(
@@ -80,6 +82,23 @@ def engine_of(args: argparse.Namespace) -> Any:
         **markers,
     )
     return _checked_style(args, engine)
+
+
+def _in_process(args: argparse.Namespace, file: Path | None, options: dict[str, Any], markers: dict[str, Any]) -> Any:
+    """A GGUF file in this process."""
+    if file is None:
+        raise ValueError(
+            f"--engine llamacpp runs GGUF files, and {args.model} is none: --model FILE.gguf, as bitcal export "
+            f"{args.model if args.model in models.available() else USUAL_MODEL} --gguf Q4_K --out FILE.gguf writes it"
+        )
+    try:
+        from bitcal_tts.engines.llamacpp import LlamaCppEngine
+    except ImportError as error:
+        raise EngineError(
+            f"--engine llamacpp needs llama-cpp-python ({error}): pip install llama-cpp-python, which takes some ten "
+            "minutes to build; without --engine the same file runs in a server that comes as a wheel"
+        ) from None
+    return LlamaCppEngine(file, bits=args.bits, system=args.system, template_options=options, **markers)
 
 
 def _server(args: argparse.Namespace, file: Path | None, options: dict[str, Any], markers: dict[str, Any]) -> Any:
@@ -98,6 +117,7 @@ def _server(args: argparse.Namespace, file: Path | None, options: dict[str, Any]
         top=args.top_logprobs,
         system=args.system,
         template_options=options,
+        api=args.api,
         api_key=os.environ.get(API_KEY_VARIABLE),
         **markers,
     )

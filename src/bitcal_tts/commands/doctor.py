@@ -30,6 +30,7 @@ PARTS = (
     ("httpx2", "models behind a server", "http"),
     ("gguf", "GGUF files", "http"),
     ("xllamacpp", "a llama.cpp server, K-quants", "llamacpp"),
+    ("llama_cpp", "llama.cpp in process", "llama-cpp-python"),
     ("sklearn", "bitcal fit", "fit"),
     ("matplotlib", "figures and the report", "report"),
     ("pynvml", "GPU energy", "energy"),
@@ -39,7 +40,8 @@ PARTS = (
 ENGINES = {
     "transformers": ({"torch", "transformers"}, "pip install 'bitcal-tts[transformers]'"),
     "http": ({"httpx2", "gguf"}, "pip install 'bitcal-tts[http]'"),
-    "llama.cpp": ({"xllamacpp", "httpx2", "gguf"}, "pip install 'bitcal-tts[llamacpp]'"),
+    "llama.cpp server": ({"xllamacpp", "httpx2", "gguf"}, "pip install 'bitcal-tts[llamacpp]'"),
+    "llama.cpp in process": ({"llama_cpp", "gguf"}, "pip install 'bitcal-tts[llama-cpp-python]'"),
 }
 """What each engine needs, and how to get it."""
 

@@ -26,10 +26,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help=f"tiny-1m, tiny-4m, tiny-15m, a folder, or a hub id ({USUAL_MODEL}); with --url, what it is to have",
     )  # fmt: skip
     group.add_argument(
-        "--engine", choices=("transformers", "http"), help="what decodes (transformers; http where there is a --url)"
+        "--engine",
+        choices=("transformers", "http", "llamacpp"),
+        help="what decodes (transformers; http where there is a --url; llamacpp is llama.cpp in this process)",
     )
-    group.add_argument("--url", help="a llama.cpp or vLLM server, such as http://127.0.0.1:8080; its key, if it has "
+    group.add_argument("--url", help="an OpenAI-compatible server, such as http://127.0.0.1:8080; its key, if it has "
                        f"one, is read from {API_KEY_VARIABLE}")  # fmt: skip
+    group.add_argument("--api", choices=("llamacpp", "vllm", "chat"), help="what the server speaks, chat being what "
+                       "all of them share (found by asking it)")  # fmt: skip
     group.add_argument(
         "--top-logprobs", type=int, default=TOP, metavar="K",
         help="likeliest tokens to ask a server for; a whole vocabulary gives the full distribution (%(default)s)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Controller, Decision, Probe
 from bitcal_tts.halting.identity import Identity
-from bitcal_tts.halting.landing import Landing
+from bitcal_tts.halting.landing import AnswerWriting, Landing
+from bitcal_tts.halting.session import Session, SessionOutcome
 from bitcal_tts.halting.signals import Signals
 
 
@@ -114,6 +115,22 @@ class Completion:
         """The generated text."""
         return "".join(self.token_texts)
 
+    def cut(self, at: int, chunk_size: int = 1) -> None:
+        """Cut off what came past so many tokens; hidden states were kept every `chunk_size` of them."""
+        for column in (
+            self.token_ids, self.token_texts, self.entropies, self.logprobs, self.margins, self.top_logprobs,
+        ):  # fmt: skip
+            del column[at:]
+        del self.hidden[at // chunk_size :]
+        del self.hidden_similarities[max(0, at // chunk_size - 1) :]
+
+    def close(self, outcome: SessionOutcome) -> Completion:
+        """Take how its session went."""
+        self.finish, self.decision, self.answer = outcome.finish, outcome.decision, outcome.answer
+        self.probe_tokens, self.landing_tokens = outcome.probe_tokens, outcome.landing_tokens
+        self.decoded = outcome.decoded
+        return self
+
 
 class Place(NamedTuple):
     """Where to make a model answer.
@@ -132,13 +149,20 @@ class Place(NamedTuple):
     entropy: float = 0.0
     limit: int | None = None
 
+    def begin(self, closing: Sequence[int], cue: Sequence[int]) -> tuple[Written, AnswerWriting]:
+        """What is appended, as tokens, and what the model may write behind it: nothing where there is no room."""
+        limit = (self.format.reserve if self.limit is None else self.limit) - len(closing) - len(cue)
+        written = Written([*closing, *cue], len(closing), self.entropy)
+        return written, AnswerWriting(self.format, self.landing.cue, limit)
+
 
 class Fork(NamedTuple):
-    """A response and the places along it."""
+    """A response and the places along it; its tokens as texts too, for engines that know no others."""
 
     prompt: str
     tokens: Sequence[int]
     places: Sequence[Place]
+    texts: Sequence[str] = ()
 
 
 @dataclass
@@ -176,6 +200,39 @@ class Score:
     top_logprobs: NDArray[np.float32]
     agrees: NDArray[np.bool_]
     hidden_similarities: NDArray[np.float32]
+
+
+def open_sessions(
+    requests: Sequence[Request],
+    *,
+    signals: Signals,
+    identity: Identity,
+    count_tokens: Callable[[str], int],
+    prefix: Callable[[Request], str],
+) -> list[Session]:
+    """A session for every request, in their order.
+
+    They are made in a random order: drift is watched in the order in which they are made, which must have no part in
+    the texts, and callers may have sorted theirs.
+
+    Args:
+        requests: What is decoded.
+        signals: What will be fed.
+        identity: What is being served.
+        count_tokens: Tokens of a text that would be forced.
+        prefix: What a response already begins with, as text.
+    """
+    sessions: dict[int, Session] = {}
+    for i in np.random.default_rng(0).permutation(len(requests)).tolist():
+        sessions[i] = Session(
+            requests[i].method,
+            signals=signals,
+            identity=identity,
+            prefix=prefix(requests[i]),
+            question=requests[i].question,
+            count_tokens=count_tokens,
+        )
+    return [sessions[i] for i in range(len(requests))]
 
 
 class Engine(Protocol):

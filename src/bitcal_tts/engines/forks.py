@@ -6,7 +6,7 @@ Running prompt and text again for every probe would cost as much as the trace is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +30,11 @@ class _Writer:
     written: Written
     writing: AnswerWriting
     decoder: TokenTexts
-    limit: int = field(default=0)
+
+    @property
+    def most(self) -> int:
+        """Tokens that it may come to, what is appended included."""
+        return len(self.written.forced) + max(0, self.writing.limit)
 
     def take(self, token: int, logprob: float, eos: frozenset[int]) -> None:
         """Take the next token that the model wrote."""
@@ -89,7 +93,7 @@ def _probe_group(model: Forward, forks: Sequence[Fork]) -> Iterator[list[Written
             for fork, last, end in zip(asked, lasts, ends, strict=True)
             for place in fork.places
         ]
-        longest = max(len(row.written.forced) + max(row.limit, 0) for row in rows)
+        longest = max(row.most for row in rows)
         cache, lengths = _share(prefilled, whole, [len(p) for p in prompts], asked, longest)
         try:
             _decode(model, rows, cache, lengths)
@@ -102,10 +106,7 @@ def _probe_group(model: Forward, forks: Sequence[Fork]) -> Iterator[list[Written
 
 def _writer(model: Forward, place: Place) -> _Writer:
     closing, cue = landing_ids(model.tokenizer, place.landing)
-    limit = (place.format.reserve if place.limit is None else place.limit) - len(closing) - len(cue)
-    written = Written(closing + cue, len(closing), place.entropy)
-    writing = AnswerWriting(place.format, place.landing.cue, limit)
-    return _Writer(written, writing, TokenTexts(model.tokenizer), limit)
+    return _Writer(*place.begin(closing, cue), TokenTexts(model.tokenizer))
 
 
 def _share(
@@ -145,7 +146,7 @@ def _decode(model: Forward, rows: list[_Writer], cache: RowCache, lengths: list[
     forced = forced.to(device)
     n_forced = torch.tensor([len(row.written.forced) for row in rows], device=device)
     positions = torch.tensor(lengths, device=device)
-    total = max(len(row.written.forced) + max(row.limit, 0) for row in rows)
+    total = max(row.most for row in rows)
     chosen = torch.zeros(len(rows), dtype=torch.long, device=device)
     pending: list[tuple[Tensor, Tensor]] = []
     for step in range(total):

@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 import json
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -121,6 +121,20 @@ def gguf_bits(path: Path) -> GgufBits:
         everything=_bits_of(tensors),
         parameters=sum(int(tensor.n_elements) for tensor in tensors),
     )
+
+
+@lru_cache(maxsize=8)
+def gguf_facts(path: Path) -> dict[str, Any]:
+    """What an engine that runs a GGUF file says of it."""
+    read = gguf_bits(path)
+    return {
+        "model_sha256": file_sha256(path),
+        "bits": read.bits,
+        "scheme": read.scheme,
+        "body_bits_per_weight": round(read.body, 4),
+        "all_bits_per_weight": round(read.everything, 4),
+        "parameters": read.parameters,
+    }
 
 
 def file_sha256(path: Path) -> str:

@@ -113,25 +113,12 @@ class Row:
         done, outcome = self.done, self.session.outcome
         if done.token_texts and not outcome.landing_tokens:
             done.token_texts[-1] += held_back(self._tokenizer, done.token_ids, done.text)
-        done.finish, done.decision, done.answer = outcome.finish, outcome.decision, outcome.answer
-        done.probe_tokens, done.landing_tokens, done.decoded = (
-            outcome.probe_tokens,
-            outcome.landing_tokens,
-            outcome.decoded,
-        )
-        return done
+        return done.close(outcome)
 
     def _follow(self, directive: Directive) -> None:
         """Note what to do; what was decoded past an end is cut off."""
         if self._ended and not isinstance(directive, End | Force | Ask):
             directive = self.session.end()
         self.directive = directive if isinstance(directive, End | Force | Ask) else None
-        if not isinstance(directive, End | Force):
-            return
-        done, at = self.done, directive.at
-        for column in (
-            done.token_ids, done.token_texts, done.entropies, done.logprobs, done.margins, done.top_logprobs,
-        ):  # fmt: skip
-            del column[at:]
-        del done.hidden[at // self._chunk_size :]
-        del done.hidden_similarities[max(0, at // self._chunk_size - 1) :]
+        if isinstance(directive, End | Force):
+            self.done.cut(directive.at, self._chunk_size)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
-from bitcal_tts.engines.base import Completion, Decoding, Fork, Request, Score, Written
+from bitcal_tts.engines.base import Completion, Decoding, Fork, Request, Score, Written, open_sessions
 from bitcal_tts.engines.batch import Batch
 from bitcal_tts.engines.checkpoint import Checkpoint
 from bitcal_tts.engines.forks import probe_forks
@@ -22,7 +21,7 @@ from bitcal_tts.engines.sampling import token_signals, unit_rows
 from bitcal_tts.engines.text import response_ids, token_counter
 from bitcal_tts.engines.thinking import ThinkMarkers
 from bitcal_tts.halting.identity import Identity
-from bitcal_tts.halting.session import Force, Session
+from bitcal_tts.halting.session import Force
 from bitcal_tts.halting.signals import Signals
 
 Tensor = torch.Tensor
@@ -122,29 +121,20 @@ class TransformersEngine:
         return {i: n for i, n in enumerate(taken) if n > self.max_positions}
 
     def _rows(self, requests: Sequence[Request], decoding: Decoding, chunk_size: int) -> list[Row]:
-        """A row for every request, each with its session.
-
-        Sessions are made in a random order: drift is watched in the order in which they are made, which must have no
-        part in the texts, and callers may have sorted theirs.
-        """
-        identity = self.identity(decoding)
-        signals = self.signals(chunk_size)
-        count_tokens = token_counter(self.tokenizer)
-        rows: dict[int, Row] = {}
-        for i in np.random.default_rng(0).permutation(len(requests)).tolist():
-            request = requests[i]
-            prefix, text = self._prefix(request)
-            session = Session(
-                request.method,
-                signals=signals,
-                identity=identity,
-                prefix=text,
-                question=request.question,
-                count_tokens=count_tokens,
-            )
+        """A row for every request, each with its session."""
+        sessions = open_sessions(
+            requests,
+            signals=self.signals(chunk_size),
+            identity=self.identity(decoding),
+            count_tokens=token_counter(self.tokenizer),
+            prefix=lambda request: self._prefix(request)[1],
+        )
+        rows = []
+        for request, session in zip(requests, sessions, strict=True):
+            prefix, _ = self._prefix(request)
             prompt = self._forward.encode(request.prompt) + prefix
-            rows[i] = Row(request, prompt, prefix, session, self.tokenizer, chunk_size)
-        return [rows[i] for i in range(len(requests))]
+            rows.append(Row(request, prompt, prefix, session, self.tokenizer, chunk_size))
+        return rows
 
     def _prefix(self, request: Request) -> tuple[list[int], str]:
         """What a response begins with, as ids and as text."""

@@ -21,7 +21,8 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
 from bitcal_tts.engines.sampling import token_signals
-from bitcal_tts.engines.watching import Roster, Watched, asked_for
+from bitcal_tts.engines.watched import Watched
+from bitcal_tts.engines.watching import Roster, asked_for, force
 
 
 class _Step:
@@ -97,13 +98,7 @@ class Halting(LogitsProcessor):  # type: ignore[misc]
         free = [index for index, row in rows.items() if row.forces is None]
         if free:
             self._steps.append(_Step([rows[index] for index in free], logits[free]))
-        for index, row in rows.items():
-            forced = row.forces
-            if forced is not None:
-                logits[index] = -torch.inf
-                logits[index, forced] = 0.0
-            elif row.landing:
-                row.end_with_stop(logits[index])
+        force(rows, logits)
         return logits
 
     def _flush(self) -> None:

@@ -13,7 +13,8 @@ import torch
 from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsProcessor
 
 from bitcal_tts.engines.sampling import token_signals
-from bitcal_tts.engines.watching import Roster, Watched, asked_for
+from bitcal_tts.engines.watched import Watched
+from bitcal_tts.engines.watching import Roster, asked_for, force
 
 CHUNK = 16
 """Steps between copies off the device; a stop comes at most so many tokens late, less one."""
@@ -78,21 +79,16 @@ class Halting(LogitsProcessor):  # type: ignore[misc]
             self._flush()
         for row in here.values():
             row.take()
-        free: list[int] = []
-        for slot, row in here.items():
-            forced = row.forces
-            if forced is None:
-                free.append(slot)
-                if row.landing:
-                    row.end_with_stop(logits[row_of[slot]])
-            else:
-                logits[row_of[slot]] = -torch.inf
-                logits[row_of[slot], forced] = 0.0
-                row.out.append(forced)  # it is known without a copy
+        free = [slot for slot, row in here.items() if row.forces is None]
         if free:
             positions = [self._position(slot, ctx.seq_lens_upper_bound_np[row_of[slot]]) for slot in free]
             seen = logits[[row_of[slot] for slot in free]]
             self._steps.append(_Step(free, [here[slot] for slot in free], positions, seen))
+        force({row_of[slot]: row for slot, row in here.items()}, logits)
+        for row in here.values():
+            forced = row.forces
+            if forced is not None:
+                row.out.append(forced)  # it is known without a copy
         return logits
 
     def _position(self, slot: int, length: int) -> int:

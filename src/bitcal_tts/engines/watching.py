@@ -1,4 +1,4 @@
-"""One request that is watched inside somebody else's engine: what it asks for, what has come, what must come next."""
+"""What requests inside vLLM ask for, those of them that are watched, and how they are made to stop."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import json
 import logging
 import os
 import re
-from collections import deque
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bitcal_tts.engines.checkpoint import eos_token_ids, template_sha256
-from bitcal_tts.engines.text import TokenTexts, landing_ids, token_counter
+from bitcal_tts.engines.text import TokenTexts, response_ids
+from bitcal_tts.engines.watched import SIGNALS, Watched
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.halting.profile import Profile
-from bitcal_tts.halting.session import Force, Session, Tokens
-from bitcal_tts.halting.signals import Signals
 
 ARGUMENT = "bitcal"
 _KEYS = ("method", "bits", "budget", "options", "question", "stop_token", "id", "declare")
@@ -27,7 +27,6 @@ _KINDS: dict[str, Any] = {
     "declare": dict,
 }  # fmt: skip
 _WORDS = {str: "text", int: "a whole number", (int, float): "a number", dict: "an object"}
-SIGNALS = Signals("full")
 _LOG = logging.getLogger(__name__)
 PROFILES_VARIABLE = "BITCAL_PROFILES"
 """Names the folder of profiles that requests may ask for by name."""
@@ -95,93 +94,36 @@ def _profile(name: str) -> Profile:
         raise ValueError(f"the profile {name!r} on the server cannot be read") from None
 
 
-class Watched:
-    """One request that is watched.
+class _Vocabulary:
+    """A Transformers tokenizer as what `Watched` asks for."""
 
-    Args:
-        settings: What it asks for.
-        out: Its tokens, as the engine keeps them.
-        tokenizer: The model's.
-        identity: What is being served.
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.ends = eos_token_ids(tokenizer)
+        self.encode = lru_cache(maxsize=1024)(lambda text: response_ids(tokenizer, text))
+
+    def __len__(self) -> int:
+        return len(self._tokenizer)
+
+    def texts(self) -> TokenTexts:
+        """For a new response."""
+        return TokenTexts(self._tokenizer)
+
+
+def force(rows: Mapping[int, Watched], logits: torch.Tensor) -> None:
+    """Leave each row of logits no choice where its request must go on with one token.
+
+    A landed answer that the model ends by itself is a halt too: the stop token takes the place of its end.
     """
-
-    def __init__(self, settings: Settings, out: list[int], tokenizer: Any, identity: Identity) -> None:
-        self.out = out
-        self._tokenizer, self._texts = tokenizer, TokenTexts(tokenizer)
-        self._eos = eos_token_ids(tokenizer)
-        known = settings.stop_token is not None and settings.stop_token < len(tokenizer)
-        self._stop = settings.stop_token if known and settings.stop_token is not None else min(self._eos)
-        self.session = Session(
-            settings.method,
-            signals=SIGNALS,
-            identity=identity.declare(settings.declare),
-            question=settings.question,
-            count_tokens=token_counter(tokenizer),
-        )
-        self._fed = 0
-        self._landing: deque[int] | None = None
-        """Tokens of a landing that have not come back yet; None before it."""
-        self._forced = 0
-        self.known: dict[int, list[float]] = {}
-        """Signals by position, off the device."""
-
-    @property
-    def landing(self) -> bool:
-        """Whether an answer is being forced out of it."""
-        return self._landing is not None
-
-    def take(self) -> None:
-        """Feed what has come since the last time, as far as its signals are known, and follow what the session says."""
-        if self.session.over:
-            return
-        if self.landing:
-            self._take_landing()
-            return
-        ids: list[int] = []
-        while self._fed + len(ids) < len(self.out) and self._fed + len(ids) in self.known:
-            ids.append(self.out[self._fed + len(ids)])
-        ended = next((i for i, token in enumerate(ids) if token in self._eos), None)
-        kept = ids if ended is None else ids[:ended]
-        if kept:
-            columns = zip(*(self.known.pop(self._fed + i) for i in range(len(kept))), strict=True)
-            entropies, logprobs, margins, tops = map(list, columns)
-            directive = self.session.feed(
-                Tokens([self._texts.add(token) for token in kept], entropies, logprobs, margins, tops)
-            )
-            self._fed += len(kept)
-            if isinstance(directive, Force):
-                closing, cue = landing_ids(self._tokenizer, directive.landing)
-                self._landing, self._forced = deque([*closing, *cue]), len(self.out)
-        if ended is not None and not self.session.over:
-            self.session.end()
-
-    def _take_landing(self) -> None:
-        assert self._landing is not None
-        for token in self.out[self._forced :]:
-            self._forced += 1
-            if self._landing:
-                self._landing.popleft()
-                self.session.feed(Tokens([self._texts.add(token)]), forced=True)
-            elif token in self._eos or token == self._stop:
-                self.session.end()
-            else:
-                self.session.feed(Tokens([self._texts.add(token)]))
-            if self.session.over:
-                return
-
-    def end_with_stop(self, logits: torch.Tensor) -> None:
-        """A landed answer that the model ends by itself is a halt too: the stop token takes the place of its end."""
-        if self._stop not in self._eos:
-            for token in self._eos:
-                logits[self._stop] = torch.maximum(logits[self._stop], logits[token])
-                logits[token] = -torch.inf
-
-    @property
-    def forces(self) -> int | None:
-        """The token that must come next, or None where the model is free."""
-        if self.session.over:
-            return self._stop
-        return self._landing[0] if self._landing else None
+    for index, row in rows.items():
+        forced = row.forces
+        if forced is not None:
+            logits[index] = -torch.inf
+            logits[index, forced] = 0.0
+        elif row.landing and row.stop not in row.ends:
+            ends = sorted(row.ends)
+            logits[index, row.stop] = torch.maximum(logits[index, row.stop], logits[index, ends].max())
+            logits[index, ends] = -torch.inf
 
 
 def asked_for(sampling_params: Any) -> Settings | None:
@@ -201,13 +143,14 @@ class Roster:
         from transformers import AutoTokenizer
 
         model = vllm_config.model_config
-        self._tokenizer = AutoTokenizer.from_pretrained(model.tokenizer, revision=model.tokenizer_revision)
+        tokenizer = AutoTokenizer.from_pretrained(model.tokenizer, revision=model.tokenizer_revision)
+        self._vocabulary = _Vocabulary(tokenizer)
         self._identity = Identity(
             {
                 "engine": "vllm",
                 "model": model.model,
                 "compute_dtype": str(model.dtype).removeprefix("torch."),
-                "template_sha256": template_sha256(self._tokenizer),
+                "template_sha256": template_sha256(tokenizer),
                 "signals": str(SIGNALS),
             }
         )
@@ -222,8 +165,16 @@ class Roster:
         if known is not None and out:
             known.out = out
             return known
+        size = len(self._vocabulary)
         try:
-            row = Watched(settings, out, self._tokenizer, self._identity)
+            row = Watched(
+                settings.method,
+                out,
+                self._vocabulary,
+                self._identity.declare(settings.declare),
+                question=settings.question,
+                stop=None if settings.stop_token is None or settings.stop_token >= size else settings.stop_token,
+            )
         except ValueError as error:
             _LOG.warning("a request runs to its end unwatched: %s", error)
             return None

@@ -51,10 +51,10 @@ class AnswerWriting:
         must_end: Whether an answer that the limit cuts counts for nothing.
     """
 
-    __slots__ = ("_cue", "_cut", "_format", "_limit", "_must_end", "over", "text", "tokens")
+    __slots__ = ("_cue", "_cut", "_format", "_must_end", "limit", "over", "text", "tokens")
 
     def __init__(self, format: AnswerFormat, cue: str, limit: int, text: str = "", *, must_end: bool = False) -> None:
-        self._format, self._cue, self._limit, self._must_end = format, cue, limit, must_end
+        self._format, self._cue, self.limit, self._must_end = format, cue, limit, must_end
         self._cut = False
         self.text = text
         self.tokens = 0
@@ -65,7 +65,7 @@ class AnswerWriting:
         self.tokens += 1
         self.text += piece
         given = self._format.given(self._cue + self.text)
-        self._cut = self.tokens >= self._limit and not given
+        self._cut = self.tokens >= self.limit and not given
         self.over = self._cut or given
 
     @property

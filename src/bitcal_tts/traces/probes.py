@@ -105,7 +105,7 @@ def probe_traces(
             Place(tokens, where, format, after[tokens - 1])
             for tokens, where in places(trace.token_texts, format, thinking, every)
         ]
-        forks.append(Fork(prompt, trace.token_ids.tolist(), there))
+        forks.append(Fork(prompt, trace.token_ids.tolist(), there, trace.token_texts))
     # Of similar length together, so that little is padded.
     order = sorted(range(len(forks)), key=lambda i: (len(forks[i].tokens), i))
     rows: list[dict[str, Any]] = []

@@ -1,0 +1,531 @@
+"""GGUF models in this process, through llama-cpp-python: full distributions, hidden states, sequences side by side.
+
+People with a loop of their own pass the same halting to llama-cpp-python:
+
+    halting = Halting(llm, bitcal_tts.build_method("complete", bits=4, budget=512))
+    llm.create_completion(prompt, **halting.kwargs())
+    halting.outcome
+"""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import llama_cpp
+import llama_cpp.llama_cpp as llama
+import numpy as np
+from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+from numpy.typing import NDArray
+
+from bitcal_tts.engines.base import (
+    Completion,
+    Decoding,
+    EngineError,
+    Fork,
+    Place,
+    Request,
+    Score,
+    Written,
+    open_sessions,
+)
+from bitcal_tts.engines.gguf import gguf_facts
+from bitcal_tts.engines.lanes import Lane, Lanes, Steps
+from bitcal_tts.engines.logits import choose, seen
+from bitcal_tts.engines.thinking import FAMILIES, ThinkMarkers, find_markers, style_of
+from bitcal_tts.engines.watched import SIGNALS, Watched
+from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.session import Ask, Directive, End, Force, Session, SessionOutcome, Tokens
+from bitcal_tts.halting.signals import Signals
+
+_PROBED = 256
+"""Tokens of room behind a budget: what a probe at its end may take."""
+
+
+class GgufVocabulary:
+    """What the tokens of a model say.
+
+    Args:
+        model: As llama.cpp has it.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._vocab = llama.llama_model_get_vocab(model)
+        self.size = llama.llama_vocab_n_tokens(self._vocab)
+        self.ends = frozenset(token for token in range(self.size) if llama.llama_vocab_is_eog(self._vocab, token))
+        self._encoded = lru_cache(maxsize=1024)(lambda text: tuple(self.split(text, special=False)))
+        self._buffer = ctypes.create_string_buffer(512)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a part of a response."""
+        return list(self._encoded(text)) if text else []
+
+    def split(self, text: str, *, special: bool) -> list[int]:
+        """Token ids of a text; `special` adds what a prompt begins with."""
+        raw = text.encode()
+        room = len(raw) + 8
+        tokens = (llama.llama_token * room)()
+        n = llama.llama_tokenize(self._vocab, raw, len(raw), tokens, room, special, True)
+        if n < 0:
+            raise EngineError(f"llama.cpp cannot split a text of {len(raw):,} bytes")
+        return list(tokens[:n])
+
+    def piece(self, token: int) -> bytes:
+        """What a token says."""
+        n = llama.llama_token_to_piece(self._vocab, token, self._buffer, len(self._buffer), 0, True)
+        if n < 0:
+            raise EngineError(f"token {token} says more than {len(self._buffer)} bytes")
+        return self._buffer.raw[:n]
+
+    def texts(self) -> _Texts:
+        """For a new response."""
+        return _Texts(self)
+
+
+class _Texts:
+    """The text each token adds; bytes of an unfinished character wait for the token that completes it."""
+
+    def __init__(self, vocabulary: GgufVocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def add(self, token_id: int) -> str:
+        """The text that this token adds."""
+        return self._decoder.decode(self._vocabulary.piece(token_id))
+
+    def held(self) -> str:
+        """What a character that was never finished comes to."""
+        return self._decoder.decode(b"", final=True)
+
+
+class LlamaCppEngine:
+    """A GGUF file as an engine.
+
+    Args:
+        file: The model.
+        bits: What its precision is expected to be; another one is refused.
+        system: The system prompt of every request.
+        template_options: Extra arguments of the chat template, such as `enable_thinking`.
+        markers: How the model marks its thinking, where that cannot be found.
+        hidden: Whether hidden states are told; prompts then take longer.
+        threads: Of the processor; by default all.
+        gpu_layers: Layers on a GPU, where llama-cpp-python was built for one; -1 is all of them.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        *,
+        bits: float | None = None,
+        system: str | None = None,
+        template_options: Mapping[str, Any] | None = None,
+        markers: ThinkMarkers | Literal["found"] | None = "found",
+        hidden: bool = True,
+        threads: int | None = None,
+        gpu_layers: int = -1,
+    ) -> None:
+        self._file = file
+        self._facts = gguf_facts(file)
+        if bits is not None and bits != self._facts["bits"]:
+            raise EngineError(f"{file} has {self._facts['bits']:g} bits ({self._facts['scheme']}), not {bits:g}")
+        _quiet()
+        parameters = llama.llama_model_default_params()
+        parameters.n_gpu_layers = gpu_layers
+        self._model = llama.llama_model_load_from_file(str(file).encode(), parameters)
+        if not self._model:
+            raise EngineError(f"llama.cpp cannot load {file}")
+        self.vocabulary = GgufVocabulary(self._model)
+        self._system, self._options = system, dict(sorted((template_options or {}).items()))
+        template = llama.llama_model_chat_template(self._model, None)
+        if template is None:
+            raise EngineError(f"{file} has no chat template")
+        self._template = str(template, "utf-8")
+        vocab = llama.llama_model_get_vocab(self._model)
+        bos, eos = llama.llama_vocab_bos(vocab), llama.llama_vocab_eos(vocab)
+        words = [self.vocabulary.piece(token).decode() if token >= 0 else "" for token in (eos, bos)]
+        self._formatter = Jinja2ChatFormatter(self._template, *words)
+        self.prompt = lru_cache(maxsize=4096)(self._prompt)
+        self.thinking = find_markers(self, self._rendered("?")) if markers == "found" else markers
+        self._hidden, self._threads = hidden, threads
+        self.max_positions: int | None = llama.llama_model_n_ctx_train(self._model)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        if self._model:
+            llama.llama_model_free(self._model)
+            self._model = None
+
+    @property
+    def chat_template(self) -> str:
+        """Of the file."""
+        return self._template
+
+    def get_added_vocab(self) -> list[str]:
+        """Think markers that are one token each."""
+        markers = sorted({marker for family in FAMILIES for marker in family if len(marker) < 30})
+        return [marker for marker in markers if len(self.vocabulary.encode(marker)) == 1]
+
+    @property
+    def bits(self) -> float:
+        """Weight precision, by the types of the tensors."""
+        return float(self._facts["bits"])
+
+    @property
+    def style(self) -> str:
+        """`thinking` or `instruct`, by the template as it is rendered."""
+        return style_of(self.thinking)
+
+    def signals(self, chunk_size: int) -> Signals:
+        """All there is of every token, and hidden states where they are asked for."""
+        return Signals("full", hidden_every=chunk_size if self._hidden else None, probes=True)
+
+    def describe(self) -> dict[str, Any]:
+        """What is being run, read from the file."""
+        return {
+            "engine": f"llama-cpp-python {llama_cpp.__version__}",
+            "model": self._file.name.removesuffix(".gguf"),
+            "compute_dtype": "as llama.cpp decides",
+            "template_sha256": hashlib.sha256(self._template.encode()).hexdigest(),
+            **self._facts,
+            "template_options": self._options,
+            "style": self.style,
+            "system": self._system,
+            "thinking": list(self.thinking) if self.thinking else None,
+            "repetition_penalty": 1.0,
+        }
+
+    def identity(self, decoding: Decoding) -> Identity:
+        """What a promise is tied to."""
+        return Identity.of({**self.describe(), "decoding": decoding.describe()})
+
+    def too_long(self, prompts: Sequence[str], max_tokens: int) -> dict[int, int]:
+        """Prompts that do not fit with their budget: which, and how many positions they would take."""
+        taken = (len(self.prompt(prompt)) + max_tokens for prompt in prompts)
+        return {i: n for i, n in enumerate(taken) if self.max_positions is not None and n > self.max_positions}
+
+    def _rendered(self, prompt: str) -> str:
+        system: list[Any] = [] if self._system is None else [{"role": "system", "content": self._system}]
+        messages = [*system, {"role": "user", "content": prompt}]
+        return str(self._formatter(messages=messages, **self._options).prompt)
+
+    def _prompt(self, prompt: str) -> tuple[int, ...]:
+        text = self._rendered(prompt)
+        return tuple(self.vocabulary.split(text, special=True))
+
+    def decode(
+        self,
+        requests: Sequence[Request],
+        decoding: Decoding | None = None,
+        *,
+        batch_size: int = 8,
+        chunk_size: int = 16,
+        keep_hidden: bool = False,
+    ) -> Iterator[Completion]:
+        """Decode all requests, `batch_size` sequences at a time, yielding each as it ends.
+
+        Args:
+            requests: The prompts, each with the method that halts it and owns its budget.
+            decoding: Greedy unless told otherwise.
+            batch_size: Sequences that are decoded side by side.
+            chunk_size: Hidden states are compared every so many tokens.
+            keep_hidden: Keep the hidden vectors at chunk boundaries, not only their cosines.
+        """
+        for name, value in (("batch_size", batch_size), ("chunk_size", chunk_size)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if keep_hidden and not self._hidden:
+            raise EngineError("hidden states were not asked for: LlamaCppEngine(..., hidden=True)")
+        if not requests:
+            return
+        decoding = decoding or Decoding()
+        sessions = open_sessions(
+            requests,
+            signals=self.signals(chunk_size),
+            identity=self.identity(decoding),
+            count_tokens=lambda text: len(self.vocabulary.encode(text)),
+            prefix=self._prefix,
+        )
+        rows = [
+            _Row(self, request, session, decoding, chunk_size, keep_hidden)
+            for request, session in zip(requests, sessions, strict=True)
+        ]
+        room = max(len(row.prompt) + row.request.budget for row in rows) + _PROBED
+        yield from self._run((row.run for row in rows), min(batch_size, len(rows)), room)
+
+    def _run(self, jobs: Iterator[Callable[[Lane], Steps[Any]]], count: int, room: int) -> Iterator[Any]:
+        lanes = Lanes(self._model, count=count, room=room, threads=self._threads, hidden=self._hidden)
+        try:
+            yield from lanes.run(jobs)
+        finally:
+            lanes.close()
+
+    def _prefix(self, request: Request) -> str:
+        if isinstance(request.prefix, str):
+            return request.prefix
+        return b"".join(map(self.vocabulary.piece, request.prefix)).decode(errors="replace")
+
+    def probe(self, forks: Sequence[Fork], *, batch_size: int = 8) -> Iterator[list[Written]]:
+        """Make the model answer, greedily, at the places of each fork; what places share is decoded once."""
+        if not forks:
+            return
+        room = max(len(self.prompt(fork.prompt)) + len(fork.tokens) for fork in forks) + _PROBED
+        jobs = (partial(self._fork, i, fork) for i, fork in enumerate(forks))
+        found: dict[int, list[Written]] = {}
+        waiting = 0
+        for i, written in self._run(jobs, min(batch_size, len(forks)), room):
+            found[i] = written
+            while waiting in found:
+                yield found.pop(waiting)
+                waiting += 1
+
+    def _fork(self, number: int, fork: Fork, lane: Lane) -> Steps[tuple[int, list[Written]]]:
+        before = [*self.prompt(fork.prompt), *fork.tokens]
+        begin = len(before) - len(fork.tokens)
+        found: dict[int, Written] = {}
+        for i in sorted(range(len(fork.places)), key=lambda i: fork.places[i].tokens):
+            end = begin + fork.places[i].tokens
+            lane.cut(end - 1)  # the last token is fed again: what follows it is asked for
+            found[i] = yield from self.write(lane, before[lane.length : end], fork.places[i], entropy=True)
+            lane.cut(end)
+        return number, [found[i] for i in range(len(fork.places))]
+
+    def write(self, lane: Lane, before: list[int], place: Place, *, entropy: bool) -> Steps[Written]:
+        """Append a landing and let the model answer after it.
+
+        Args:
+            lane: Holds what stands already, but for
+            before: the last tokens of it.
+            place: What to append there.
+            entropy: Whether the entropy after the closing is asked for.
+        """
+        closing, cue = (self.vocabulary.encode(text) for text in place.landing)
+        written, writing = place.begin(closing, cue)
+        feed = [*before, *written.forced]
+        if entropy and (closing or not place.entropy):
+            told = yield [*before, *closing]
+            written.entropy, feed = told.entropy, cue
+        if writing.over:
+            return written
+        if feed:
+            told = yield feed
+        texts = self.vocabulary.texts()
+        while True:
+            token = int(told.logits.argmax())
+            if token in self.vocabulary.ends:
+                return written
+            text = texts.add(token)
+            writing.feed(text)
+            written.ids.append(token)
+            written.texts.append(text)
+            written.logprobs.append(told.logprob(token))
+            if writing.over:
+                return written
+            told = yield [token]
+
+    def score(
+        self, texts: Sequence[tuple[str, Sequence[int]]], *, chunk_size: int = 16, batch_size: int = 32
+    ) -> Iterator[Score]:
+        """Refused: given texts are scored by Transformers."""
+        raise EngineError("llama.cpp does not score given texts here: use --engine transformers")
+
+
+class _Row:
+    """A request that is decoded."""
+
+    def __init__(
+        self,
+        engine: LlamaCppEngine,
+        request: Request,
+        session: Session,
+        decoding: Decoding,
+        chunk_size: int,
+        keep_hidden: bool,
+    ) -> None:
+        self._engine, self.request, self._session = engine, request, session
+        self._decoding, self._chunk_size, self._keep_hidden = decoding, chunk_size, keep_hidden
+        prefix = request.prefix
+        begun = engine.vocabulary.encode(prefix) if isinstance(prefix, str) else list(prefix)
+        self.prompt = [*engine.prompt(request.prompt), *begun]
+        self._done = Completion(request.id, len(self.prompt))
+        self._texts = engine.vocabulary.texts()
+        self._unit: NDArray[np.float64] | None = None
+
+    def run(self, lane: Lane) -> Steps[Completion]:
+        """Decode to the end, or to where the session ends it."""
+        done, session, ends = self._done, self._session, self._engine.vocabulary.ends
+        draws = iter(())
+        if self._decoding.temperature > 0:
+            draws = iter(np.random.default_rng([self._decoding.seed, self.request.seed]).random(self.request.budget))
+        feed = self.prompt
+        while True:
+            told = yield feed
+            token = choose(told.logits, self._decoding, next(draws, None))
+            if token in ends:
+                directive: Directive = session.end()
+            else:
+                directive = self._take(token, told)
+                feed = [token]
+            while isinstance(directive, Ask):
+                written = yield from self._write(lane, directive, entropy=True)
+                lane.cut(len(self.prompt) + directive.at - 1)
+                directive = session.tell(written.probe())
+            if isinstance(directive, Force):
+                yield from self._land(lane, directive)
+                break
+            if isinstance(directive, End):
+                done.cut(directive.at, self._chunk_size)
+                break
+        outcome = session.outcome
+        if done.token_texts and not outcome.landing_tokens and outcome.tokens == len(done.token_ids):
+            done.token_texts[-1] += self._texts.held()
+        return done.close(outcome)
+
+    def _take(self, token: int, told: Any) -> Directive:
+        """Feed the session a token, at a chunk boundary with the cosine there."""
+        done = self._done
+        text, logprob = self._texts.add(token), told.logprob(token)
+        done.token_ids.append(token)
+        done.token_texts.append(text)
+        for column, value in (
+            (done.entropies, told.entropy),
+            (done.logprobs, logprob),
+            (done.margins, told.margin),
+            (done.top_logprobs, told.top_logprob),
+        ):
+            column.append(value)
+        cosines = self._compared(told.hidden) if len(done.token_ids) % self._chunk_size == 0 else ()
+        return self._session.feed(
+            Tokens([text], [told.entropy], [logprob], [told.margin], [told.top_logprob], hidden_similarities=cosines)
+        )
+
+    def _compared(self, hidden: Any) -> tuple[float | None, ...]:
+        if hidden is None:
+            return ()
+        if self._keep_hidden:
+            self._done.hidden.append(np.array(hidden, dtype=np.float32))
+        vector = hidden.astype(np.float64)
+        unit, before = vector / (np.linalg.norm(vector) + 1e-12), self._unit
+        self._unit = unit
+        if before is None:
+            return (None,)
+        self._done.hidden_similarities.append(float(unit @ before))
+        return (self._done.hidden_similarities[-1],)
+
+    def _write(self, lane: Lane, directive: Ask | Force, *, entropy: bool) -> Steps[Written]:
+        """What the model writes after a landing, in this lane: the last token before it has not been fed yet."""
+        limit = directive.room if isinstance(directive, Force) else None
+        place = Place(directive.at, directive.landing, self.request.method.parameters.format, limit=limit)
+        all_of_it = [*self.prompt, *self._done.token_ids[: directive.at]]
+        lane.cut(len(all_of_it) - 1)
+        return (yield from self._engine.write(lane, all_of_it[lane.length :], place, entropy=entropy))
+
+    def _land(self, lane: Lane, directive: Force) -> Steps[None]:
+        """What came past the stop is cut off, and the landing appended."""
+        done = self._done
+        done.cut(directive.at, self._chunk_size)
+        written = yield from self._write(lane, directive, entropy=False)
+        self._session.landed(written.probe())
+        texts = self._engine.vocabulary.texts()
+        done.token_ids += written.forced + written.ids
+        done.token_texts += [texts.add(token) for token in written.forced] + written.texts
+
+
+class Halting:
+    """Halting inside llama-cpp-python's own loop, for one request: its `logits_processor` and `stopping_criteria`.
+
+    Args:
+        llm: The `llama_cpp.Llama` that decodes.
+        method: Halts the request.
+        question: What was asked, for methods that read it.
+        declare: What is served, for a method whose promise is tied to it; the file's own facts are read.
+    """
+
+    def __init__(
+        self,
+        llm: llama_cpp.Llama,
+        method: Controller,
+        *,
+        question: str | None = None,
+        declare: Mapping[str, Any] | None = None,
+    ) -> None:
+        lacking = SIGNALS.lacks(method.needs)
+        if lacking:
+            words = ", ".join(signal.words for signal in lacking)
+            raise EngineError(f"{method.parameters.name} needs {words}, which is not to be had inside llama-cpp-python")
+        template = llm.metadata.get("tokenizer.chat_template")
+        known = {
+            "engine": f"llama-cpp-python {llama_cpp.__version__}",
+            "model": Path(llm.model_path).name.removesuffix(".gguf"),
+            "compute_dtype": "as llama.cpp decides",
+            **({} if template is None else {"template_sha256": hashlib.sha256(template.encode()).hexdigest()}),
+            **{key: value for key, value in gguf_facts(Path(llm.model_path)).items() if key in _TIED},
+        }
+        identity = Identity(known).declare(dict(declare or {}))
+        self._out: list[int] = []
+        self._row = Watched(method, self._out, GgufVocabulary(llm._model.model), identity, question=question)
+        self._begun: int | None = None
+        self._told: tuple[float, float, float, float] | None = None
+        self._logits: NDArray[np.float32] | None = None
+
+    def kwargs(self) -> dict[str, Any]:
+        """What to pass to `create_completion` or `create_chat_completion`.
+
+        A loop that ends by itself does not show its last token: one more is asked for than the budget, so that it is
+        always the session that ends there.
+        """
+        return {
+            "max_tokens": self._row.session.method.parameters.budget + 1,
+            "logits_processor": llama_cpp.LogitsProcessorList([self._look]),
+            "stopping_criteria": llama_cpp.StoppingCriteriaList([self._is_over]),
+        }
+
+    def _look(self, ids: Any, scores: Any) -> Any:
+        """See the logits, decide on what has come, and force what must come."""
+        if self._begun is None:
+            self._begun = len(ids)
+        for token in ids[self._begun + len(self._out) :].tolist():
+            if self._logits is not None:
+                (told,) = seen(self._logits[None])
+                self._row.known[len(self._out)] = told.entropy, told.logprob(token), told.margin, told.top_logprob
+                self._logits = None
+            self._out.append(token)
+        self._row.take()
+        forced = self._row.forces
+        if forced is None:
+            self._logits = np.array(scores, dtype=np.float32)
+            return scores
+        scores[:] = -np.inf
+        scores[forced] = 0.0
+        return scores
+
+    def _is_over(self, ids: Any, logits: Any) -> bool:
+        """Whether the request was halted: the token that has just been chosen is dropped."""
+        return self._row.session.over
+
+    @property
+    def outcome(self) -> SessionOutcome:
+        """How the request went, once the loop has ended."""
+        if not self._row.session.over:
+            self._row.session.end()
+        return self._row.session.outcome
+
+
+_TIED = ("model_sha256", "bits", "scheme")
+
+
+@llama.llama_log_callback  # type: ignore[untyped-decorator]
+def _nothing(level: int, text: bytes, data: Any) -> None:
+    """llama.cpp writes pages to standard error."""
+
+
+@lru_cache(maxsize=1)
+def _quiet() -> None:
+    if not os.environ.get("BITCAL_LLAMA_LOG"):
+        llama.llama_log_set(_nothing, ctypes.c_void_p(0))
