@@ -69,7 +69,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a loop is called after one period", "halting/loops.py",
-        "max(self._least, 2 * self._period)", "max(self._least, self._period)", DRIFT,
+        "max(self.least, 2 * self._period)", "max(self.least, self._period)", DRIFT,
     ),
     Mutation(
         "the fallback to boundaries ignored", "halting/settled.py",
@@ -104,7 +104,7 @@ MUTATIONS = (
         "at_boundary = self.tokens // p.every > (self.tokens - p.chunk_size) // p.every", "at_boundary = False", RULES,
     ),
     Mutation(
-        "tokens decoded past the end are kept", "engines/row.py", "            del column[at:]\n", "            pass\n", BATCH,
+        "tokens decoded past the end are kept", "engines/base.py", "            del column[at:]\n", "            pass\n", BATCH,
     ),
     Mutation(
         "a probe for the closing alone is charged in full", "halting/session.py",
@@ -132,7 +132,7 @@ MUTATIONS = (
         "self._reported[number] = score", "self._reported[self._next] = score", DRIFT,
     ),
     Mutation(
-        "sessions are made in the caller's order", "engines/transformers.py",
+        "sessions are made in the caller's order", "engines/base.py",
         "np.random.default_rng(0).permutation(len(requests)).tolist()", "range(len(requests))", BATCH,
     ),
     Mutation(
@@ -169,9 +169,9 @@ MUTATIONS = (
         "return min(probe.n_tokens, room), probe.text", "return 0, probe.text", SESSION,
     ),
     Mutation(
-        "mixed formats land in the first one's", "engines/forks.py",
-        "writing = AnswerWriting(place.format, place.landing.cue, limit)",
-        'writing = AnswerWriting(__import__("bitcal_tts.halting.answers", fromlist=["x"]).FORMATS["gsm8k"], place.landing.cue, limit)',
+        "mixed formats land in the first one's", "engines/base.py",
+        "AnswerWriting(self.format, self.landing.cue, limit)",
+        'AnswerWriting(__import__("bitcal_tts.halting.answers", fromlist=["x"]).FORMATS["gsm8k"], self.landing.cue, limit)',
         PROBES,
     ),
     Mutation(
@@ -218,13 +218,13 @@ MUTATIONS = (
         "values = _permuted(values, count)", "pass", "tests/http/test_server.py",
     ),
     Mutation(
-        "the token that ends a sequence is counted", "engines/wire.py",
+        "the token that ends a sequence is counted", "engines/dialects.py",
         'return event.get("stop_type") == "eos"', "return False", "tests/http/test_server.py",
     ),
     Mutation(
         "a landing over HTTP leaves out the closing", "engines/http.py",
-        "landed = [*before, *written.forced]", "landed = [*before, *cue]",
-        "tests/http/test_server.py",
+        "landed = _with(before, written.forced, place.landing.closing + place.landing.cue)",
+        "landed = _with(before, cue, place.landing.cue)", "tests/http/test_server.py",
     ),
     Mutation(
         "another model than expected is served", "engines/http.py",
@@ -232,8 +232,28 @@ MUTATIONS = (
         "tests/http/test_server.py",
     ),
     Mutation(
-        "a server without log-probabilities is taken", "engines/http.py",
+        "a server without log-probabilities is taken", "engines/flight.py",
         "if not piece.likeliest or piece.logprob is None:", "if False:", "tests/http/test_faults.py",
+    ),
+    Mutation(
+        "a server that begins anew after a partial message is taken", "engines/dialects.py",
+        "        self._check_that_it_continues()\n", "", "tests/http/test_chat.py",
+    ),
+    Mutation(
+        "a lane keeps the landing of the place before", "engines/llamacpp.py",
+        "            lane.cut(end)\n", "", "tests/llamacpp",
+    ),
+    Mutation(
+        "a sequence that ends keeps its memory", "engines/lanes.py",
+        "                    lane.cut(0)\n", "", "tests/llamacpp",
+    ),
+    Mutation(
+        "simple rules go on looking in the write-up of an audited text", "auditing/walking.py",
+        "reasoning = thinking - 1 if", "reasoning = len(trace) if", "tests/auditing/test_audit.py",
+    ),
+    Mutation(
+        "a sample of a log is not said to be one", "auditing/findings.py",
+        'if shape["texts"] > shape["n"] else ""', 'if False else ""', "tests/auditing/test_audit.py",
     ),
 )  # fmt: skip
 

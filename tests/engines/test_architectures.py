@@ -23,6 +23,11 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 SLIDING = {"sliding_window": 16, "use_sliding_window": True, "max_window_layers": 2}
 EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+LATENT = {  # keys and values are made from a small vector, and are of different widths
+    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 24,
+    "num_key_value_heads": 4, "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 48, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1,
+}  # fmt: skip
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "llama": {}, "qwen2": SLIDING, "qwen3": SLIDING, "qwen3_moe": EXPERTS, "mistral": {"sliding_window": 16},
     "ministral": {"sliding_window": 16}, "mixtral": EXPERTS,
@@ -31,7 +36,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "olmo3": {"sliding_window": 16}, "smollm3": {}, "granite": {}, "stablelm": {}, "cohere": {},
     "cohere2": {"sliding_window": 16}, "glm4": {}, "exaone4": {"sliding_window": 16},
     "gpt_oss": {"sliding_window": 16, **EXPERTS}, "gpt_neox": {}, "lfm2": {}, "nemotron": {}, "seed_oss": {},
-    "ernie4_5": {}, "hunyuan_v1_dense": {}, "apertus": {}, "gpt2": {},
+    "ernie4_5": {}, "hunyuan_v1_dense": {}, "apertus": {}, "gpt2": {}, "deepseek_v3": LATENT,
 }  # fmt: skip
 GPT2 = {"n_embd": 64, "n_layer": 4, "n_head": 4, "n_positions": 512, "n_inner": 96}
 PROMPTS = [

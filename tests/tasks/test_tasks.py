@@ -226,3 +226,19 @@ def test_the_prompt_asks_for_the_format_that_was_named(tmp_path: Path) -> None:
     data = write(tmp_path / "mine.jsonl", {"question": "1/2 + 1/3?", "answer": "5/6"})
     assert "\\boxed{}" in load_task("jsonl", data=data, answers="boxed").template
     assert "####" in load_task("jsonl", data=data).template
+
+
+def test_a_data_set_of_reasoning_gym_may_be_made_easier() -> None:
+    task = load_task("chain_sum:min_terms=2,max_terms=2,min_digits=1,max_digits=1")
+    items = task.items(20, seed=1)
+    assert all(item.question.count("+") + item.question.count("-") == 1 for item in items)
+    assert task.correct(items[0].answer, items[0]) and not task.correct("1000", items[0])
+    assert restore_task(task.name, "marked_text").correct(items[0].answer, items[0])
+    for name, message in (
+        ("chain_sum:max_terms", "KEY=VALUE, as in chain_sum:max_terms=2"),
+        ("chain_sum:most=2", "cannot be had: .*most"),
+        ("chain_sum:min_terms=9", "cannot be had"),
+        ("no_such:x=1", "unknown task"),
+    ):
+        with pytest.raises(TaskError, match=message):
+            load_task(name)

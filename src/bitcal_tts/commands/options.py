@@ -43,7 +43,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="weight precision: 2, 3, 4, 5, 6, 8, 16 or 32 (4; a checkpoint that comes quantized has its own)",
     )  # fmt: skip
     group.add_argument(
-        "--task", default="gsm_symbolic", help=f"{', '.join(TASKS)} or a reasoning-gym name (%(default)s)"
+        "--task",
+        default="gsm_symbolic",
+        help=f"{', '.join(TASKS)}, or a reasoning-gym name such as chain_sum:max_terms=2 (%(default)s)",
     )
     group.add_argument("--data", metavar="FILE", help="a local JSONL file with question and answer")
     group.add_argument("--split", default="test", help="test, calibration or train (%(default)s)")

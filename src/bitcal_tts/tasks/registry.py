@@ -102,19 +102,23 @@ def _gsm_symbolic(split: str) -> Task:
 
 
 def _reasoning_gym(name: str, split: str) -> Task:
+    """A data set, and how hard it is to be: `chain_sum:max_terms=2,max_digits=1`."""
     import reasoning_gym
     from reasoning_gym.factory import DATASETS
 
-    if name not in DATASETS:
+    data_set, _, told = name.partition(":")
+    if data_set not in DATASETS:
         raise TaskError(
             f"unknown task {name!r}; available: {', '.join(TASKS)} and the {len(DATASETS)} data sets of reasoning-gym, "
             f"such as {', '.join(sorted(DATASETS)[:4])}"
         )
 
+    options = _options(name, told)
+
     def draw(n: int, seed: int) -> list[Item]:
         # reasoning-gym draws item i of seed s like item i - 1 of seed s + 1: hashed seeds lie far apart.
         far = int.from_bytes(hashlib.sha256(f"{name} {split} {seed}".encode()).digest()[:4], "big")
-        entries = reasoning_gym.create_dataset(name, seed=far, size=n)
+        entries = reasoning_gym.create_dataset(data_set, seed=far, size=n, **options)
         return [
             Item(
                 f"{seed}-{i:05d}",
@@ -125,15 +129,31 @@ def _reasoning_gym(name: str, split: str) -> Task:
             for i, e in enumerate(entries)
         ]
 
-    judge = reasoning_gym.create_dataset(name, seed=0, size=1)
+    try:
+        judge = reasoning_gym.create_dataset(data_set, seed=0, size=1, **options)
+    except (TypeError, AssertionError, ValueError) as error:
+        raise TaskError(f"the task {name!r} cannot be had: {error}") from None
 
     def score(answer: str, item: Item) -> bool:
         entry = {"question": item.question, "answer": item.answer, "metadata": item.extra}
         return float(judge.score_answer(answer, entry)) >= 1.0
 
-    shape, template = ("code", "code") if name == "codeio" else ("marked_text", "marked")
+    shape, template = ("code", "code") if data_set == "codeio" else ("marked_text", "marked")
     identity = {"source": "reasoning-gym", "split": split}
     return Task(name, read_template(template), FORMATS[shape], draw, identity, score)
+
+
+def _options(name: str, told: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for part in filter(None, told.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise TaskError(f"options of a task are KEY=VALUE, as in chain_sum:max_terms=2; got {part!r} in {name!r}")
+        try:
+            options[key.strip()] = json.loads(value)
+        except ValueError:
+            options[key.strip()] = value
+    return options
 
 
 def _read_user_template(path: str) -> str:
