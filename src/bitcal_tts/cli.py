@@ -25,6 +25,7 @@ COMMANDS = {
     "report": "runs -> figures and one HTML page",
     "signals": "how far the confidence can be trusted, and what the precision does to the signals",
     "explain": "one item: its trace, signals, decisions, and what each method would have done",
+    "serve": "a sidecar before an OpenAI-compatible server, which stops each generation when its answer is settled",
     "audit": "texts a model has written -> what could have been saved, and what could be promised",
     "import": "logged texts -> a trace folder; released per-item records -> outcomes",
     "export": "a model as a GGUF file for llama.cpp, at one of its precisions",

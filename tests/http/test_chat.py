@@ -92,11 +92,11 @@ def test_what_is_not_known_is_refused(server: str) -> None:
 
 def test_a_server_that_begins_anew_is_refused(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one does that closes the partial message and opens another."""
-    request = Chat._request
+    request = Chat.request
 
     def anew(self: Chat, standing: Any, *more: Any) -> Any:
         return request(self, standing._replace(text=""), *more)
 
-    monkeypatch.setattr(Chat, "_request", anew)
+    monkeypatch.setattr(Chat, "request", anew)
     with pytest.raises(ServerError, match="does not go on with a partial message"):
         HttpEngine(server, api="chat", bits=16, markers=None)

@@ -30,6 +30,7 @@ PARTS = (
     ("httpx2", "models behind a server", "http"),
     ("gguf", "GGUF files", "http"),
     ("xllamacpp", "a llama.cpp server, K-quants", "llamacpp"),
+    ("starlette", "the sidecar", "serve"),
     ("llama_cpp", "llama.cpp in process", "llama-cpp-python"),
     ("sklearn", "bitcal fit", "fit"),
     ("matplotlib", "figures and the report", "report"),

@@ -51,6 +51,11 @@ class LlamaCpp(Wire):
         ids = tuple(self._tokens(self.rendered(messages, options) or "", add_special=True))
         return Prompt(tuple(messages), options, ids, len(ids))
 
+    def text_prompt(self, text: str) -> Prompt:
+        """Split by the server."""
+        ids = tuple(self._tokens(text, add_special=True))
+        return Prompt((), {}, ids, len(ids))
+
     def encode(self, text: str) -> list[int]:
         """By the server's tokenizer."""
         return self._tokens(text, add_special=False) if text else []
@@ -59,9 +64,10 @@ class LlamaCpp(Wire):
         body = {"content": text, "add_special": add_special, "parse_special": True}
         return [int(token) for token in self._post("/tokenize", body)["tokens"]]
 
-    def _request(
+    def request(
         self, standing: Standing, limit: int, top: int, decoding: Decoding, seed: int
     ) -> tuple[str, dict[str, Any]]:
+        """To /completion, which takes tokens."""
         return "/completion", {
             "prompt": [*(standing.prompt.ids or ()), *standing.ids],
             "n_predict": limit,
@@ -78,10 +84,12 @@ class LlamaCpp(Wire):
             "min_p": decoding.min_p,
         }
 
-    def _ended(self, event: dict[str, Any]) -> bool:
+    def ended(self, event: dict[str, Any]) -> bool:
+        """Where it says that it stopped at an end."""
         return event.get("stop_type") == "eos"
 
-    def _read(self, event: dict[str, Any]) -> Iterator[Piece]:
+    def read(self, event: dict[str, Any]) -> Iterator[Piece]:
+        """A piece with the ids of its tokens."""
         ids = tuple(int(token) for token in event.get("tokens") or ())
         if not ids:
             return
@@ -123,16 +131,23 @@ class Vllm(Wire):
         ids = tuple(int(token) for token in self._post("/tokenize", body)["tokens"])
         return Prompt(tuple(messages), options, ids, len(ids))
 
+    def text_prompt(self, text: str) -> Prompt:
+        """Split by the server."""
+        ids = tuple(self._tokens(text, add_special=True))
+        return Prompt((), {}, ids, len(ids))
+
     def encode(self, text: str) -> list[int]:
         """By the server's tokenizer."""
-        if not text:
-            return []
-        body = {"model": self._model, "prompt": text, "add_special_tokens": False}
+        return self._tokens(text, add_special=False) if text else []
+
+    def _tokens(self, text: str, *, add_special: bool) -> list[int]:
+        body = {"model": self._model, "prompt": text, "add_special_tokens": add_special}
         return [int(token) for token in self._post("/tokenize", body)["tokens"]]
 
-    def _request(
+    def request(
         self, standing: Standing, limit: int, top: int, decoding: Decoding, seed: int
     ) -> tuple[str, dict[str, Any]]:
+        """To /v1/completions, which takes tokens."""
         sampled = {"top_k": decoding.top_k or -1, "min_p": decoding.min_p, "top_p": decoding.top_p, "seed": seed}
         return "/v1/completions", {
             "model": self._model,
@@ -146,7 +161,8 @@ class Vllm(Wire):
             **(sampled if decoding.temperature > 0 else {}),
         }
 
-    def _read(self, event: dict[str, Any]) -> Iterator[Piece]:
+    def read(self, event: dict[str, Any]) -> Iterator[Piece]:
+        """A piece with the ids of its tokens."""
         choice = _choice(event)
         ids = tuple(int(token) for token in choice.get("token_ids") or ())
         if choice.get("finish_reason") == "stop" and choice.get("stop_reason") is None:
@@ -207,13 +223,18 @@ class Chat(Wire):
         said = "\n".join(message["content"] for message in messages)
         return Prompt(tuple(messages), options, None, len(approximate(said)))
 
+    def text_prompt(self, text: str) -> Prompt:
+        """Chat completions have none."""
+        raise ServerError("chat completions take messages, not a text to go on with")
+
     def encode(self, text: str) -> list[int]:
         """As many unknown tokens as pieces."""
         return [UNKNOWN_ID] * len(approximate(text))
 
-    def _request(
+    def request(
         self, standing: Standing, limit: int, top: int, decoding: Decoding, seed: int
     ) -> tuple[str, dict[str, Any]]:
+        """To /v1/chat/completions, with what has been written as a partial message."""
         sampled = {"top_p": decoding.top_p, "seed": seed, "top_k": decoding.top_k or -1, "min_p": decoding.min_p}
         begun = [{"role": "assistant", "content": standing.text}] if standing.text else []
         # llama.cpp and Ollama go on with a partial message of themselves; vLLM and SGLang are told to.
@@ -233,10 +254,12 @@ class Chat(Wire):
             **told,
         }
 
-    def _ended(self, event: dict[str, Any]) -> bool:
+    def ended(self, event: dict[str, Any]) -> bool:
+        """Where it says that it stopped."""
         return _choice(event).get("finish_reason") == "stop"
 
-    def _read(self, event: dict[str, Any]) -> Iterator[Piece]:
+    def read(self, event: dict[str, Any]) -> Iterator[Piece]:
+        """A piece a token, without ids."""
         choice = _choice(event)
         delta = choice.get("delta") or {}
         if delta.get("reasoning_content") or delta.get("reasoning"):

@@ -14,6 +14,30 @@ if TYPE_CHECKING:
     from bitcal_tts.engines.http import HttpEngine
 
 
+def as_tokens(piece: Piece, vocabulary: int, *, full: bool) -> Tokens:
+    """A piece as a session is fed it.
+
+    Args:
+        piece: As it came.
+        vocabulary: How many tokens there are in all.
+        full: Whether all of them were told of.
+    """
+    if not piece.likeliest or piece.logprob is None:
+        raise ServerError("the server sends no log-probabilities with its tokens: start it so that it does")
+    known, n = from_top(piece.likeliest, vocabulary), len(piece.ids)
+    rest: list[Any] = [None] * (n - 1)  # tokens inside a character come together, and are told of once
+    margin: Any = known.margin
+    top: Any = known.top_logprob
+    return Tokens(
+        [piece.text, *[""] * (n - 1)],
+        [known.entropy, *rest],
+        [piece.logprob, *rest],
+        [margin, *rest],
+        [top, *rest],
+        missing=None if full else [known.missing] * n,
+    )
+
+
 class Flight:
     """A request in flight.
 
@@ -63,24 +87,13 @@ class Flight:
         return done.close(outcome)
 
     def _take(self, piece: Piece) -> Directive:
-        done, n, engine = self._done, len(piece.ids), self._engine
-        if not piece.likeliest or piece.logprob is None:
-            raise ServerError(f"{engine.url} sends no log-probabilities with its tokens: start it so that it does")
-        known = from_top(piece.likeliest, engine.vocabulary)
-        rest: list[Any] = [None] * (n - 1)  # tokens inside a character come together, and are told of once
-        texts = [piece.text, *[""] * (n - 1)]
-        columns = {
-            "entropies": [known.entropy, *rest],
-            "logprobs": [piece.logprob, *rest],
-            "margins": [known.margin, *rest],
-            "top_logprobs": [known.top_logprob, *rest],
-        }
+        done, engine = self._done, self._engine
+        tokens = as_tokens(piece, engine.vocabulary, full=engine.is_full)
         done.token_ids += piece.ids
-        done.token_texts += texts
-        for name, column in columns.items():
-            getattr(done, name).extend(float("nan") if value is None else value for value in column)
-        missing = None if engine.is_full else [known.missing] * n
-        return self._session.feed(Tokens(texts, **columns, missing=missing))
+        done.token_texts += tokens.texts
+        for name in ("entropies", "logprobs", "margins", "top_logprobs"):
+            getattr(done, name).extend(float("nan") if value is None else value for value in getattr(tokens, name))
+        return self._session.feed(tokens)
 
     def _write(self, directive: Ask | Force, *, entropy: bool) -> Written:
         limit = directive.room if isinstance(directive, Force) else None

@@ -107,6 +107,21 @@ class HttpEngine:
         """Where the server is."""
         return self._wire.url
 
+    @property
+    def wire(self) -> Wire:
+        """What the server speaks."""
+        return self._wire
+
+    @property
+    def top(self) -> int:
+        """How many of the likeliest tokens are asked for."""
+        return self._top
+
+    @property
+    def template_options(self) -> dict[str, Any]:
+        """Extra arguments of the chat template."""
+        return self._options
+
     def _find_markers(self) -> ThinkMarkers | None:
         rendered = self._wire.rendered(self._messages("?"), self._options)
         if rendered is None:

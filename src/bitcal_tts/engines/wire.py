@@ -142,16 +142,20 @@ class Wire(ABC):
         """The prompt as text, or None where the server does not tell."""
 
     @abstractmethod
-    def _request(
+    def text_prompt(self, text: str) -> Prompt:
+        """A text that the model is to go on with as it is."""
+
+    @abstractmethod
+    def request(
         self, standing: Standing, limit: int, top: int, decoding: Decoding, seed: int
     ) -> tuple[str, dict[str, Any]]:
         """Where to post what."""
 
     @abstractmethod
-    def _read(self, event: dict[str, Any]) -> Iterator[Piece]:
+    def read(self, event: dict[str, Any]) -> Iterator[Piece]:
         """What an event brings."""
 
-    def _ended(self, event: dict[str, Any]) -> bool:
+    def ended(self, event: dict[str, Any]) -> bool:
         """Whether the event says that the last token, without a text, ended the sequence: it is not counted."""
         return False
 
@@ -168,7 +172,7 @@ class Wire(ABC):
             decoding: How tokens are chosen.
             seed: Of this request.
         """
-        path, body = self._request(standing, limit, top, decoding, seed)
+        path, body = self.request(standing, limit, top, decoding, seed)
         try:
             with ExitStack() as opened:
                 answer = _twice(lambda: opened.enter_context(self._client.stream("POST", path, json=body)))
@@ -182,42 +186,10 @@ class Wire(ABC):
             raise ServerError(f"{self.url} is gone: {type(error).__name__}: {error}") from None
 
     def _pieces(self, answer: Any) -> Iterator[Piece]:
-        held: Piece | None = None  # a token without text, which may be the one that ends the sequence
-        for event in self._events(answer):
-            try:
-                pieces, ended = list(self._read(event)), self._ended(event)
-            except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-                raise ServerError(f"{self.url} sent an event that lacks {error}: {str(event)[:120]}") from None
-            for piece in pieces:
-                if held is not None:
-                    yield held
-                held = piece if not piece.text else None
-                if held is None:
-                    yield piece
-            if ended:
-                return
-        if held is not None:
-            yield held
-
-    def _events(self, answer: Any) -> Iterator[dict[str, Any]]:
+        pieces = Pieces(self)
         for line in answer.iter_lines():
-            if not line.startswith("data:"):
-                if line.startswith("error:"):
-                    raise ServerError(f"{self.url} reports {line[6:].strip()[:200]}")
-                continue
-            data = line[5:].strip()
-            if data == "[DONE]":
-                return
-            if len(data) > _EVENT_BYTES:
-                raise ServerError(f"{self.url} sent an event of {len(data):,} bytes")
-            try:
-                event = json.loads(data)
-            except ValueError:
-                raise ServerError(f"{self.url} sent what is no JSON: {data[:80]!r}") from None
-            if not isinstance(event, dict) or "error" in event:
-                told = event.get("error", event) if isinstance(event, dict) else event
-                raise ServerError(f"{self.url} reports {str(told)[:200]}")
-            yield event
+            yield from pieces.take(line)
+        yield from pieces.rest()
 
     def _get(self, path: str) -> Any:
         return self._answer("GET", path, None)
@@ -238,6 +210,63 @@ class Wire(ABC):
             return answer.json()
         except ValueError:
             raise ServerError(f"{self.url}{path} answers what is no JSON: {answer.text[:80]!r}") from None
+
+
+class Pieces:
+    """The lines of a stream as pieces.
+
+    A token without text waits for the next: it may be the one that ends the sequence, which is not counted.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._held: Piece | None = None
+        self.over = False
+        """Whether the stream has said that it ends."""
+
+    def take(self, line: str) -> Iterator[Piece]:
+        """What a line brings."""
+        event = self._event(line)
+        if event is None:
+            return
+        try:
+            pieces, ended = list(self._wire.read(event)), self._wire.ended(event)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise ServerError(f"{self._wire.url} sent an event that lacks {error}: {str(event)[:120]}") from None
+        for piece in pieces:
+            yield from self.rest()
+            if piece.text:
+                yield piece
+            else:
+                self._held = piece
+        if ended:
+            self.over, self._held = True, None
+
+    def rest(self) -> Iterator[Piece]:
+        """What was held back, once it is known not to be the end."""
+        held, self._held = self._held, None
+        if held is not None:
+            yield held
+
+    def _event(self, line: str) -> dict[str, Any] | None:
+        url = self._wire.url
+        if not line.startswith("data:"):
+            if line.startswith("error:"):
+                raise ServerError(f"{url} reports {line[6:].strip()[:200]}")
+            return None
+        data = line[5:].strip()
+        if data == "[DONE]":
+            return None
+        if len(data) > _EVENT_BYTES:
+            raise ServerError(f"{url} sent an event of {len(data):,} bytes")
+        try:
+            event = json.loads(data)
+        except ValueError:
+            raise ServerError(f"{url} sent what is no JSON: {data[:80]!r}") from None
+        if not isinstance(event, dict) or "error" in event:
+            told = event.get("error", event) if isinstance(event, dict) else event
+            raise ServerError(f"{url} reports {str(told)[:200]}")
+        return event
 
 
 def _twice(send: Callable[[], Any]) -> Any:

@@ -1,0 +1,302 @@
+"""The sidecar as a web application: what is controlled, what is passed on, and what is refused at the door."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from anyio import CapacityLimiter, WouldBlock, to_thread
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from bitcal_tts.engines.base import Decoding
+from bitcal_tts.engines.wire import Prompt, ServerError
+from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting.identity import IdentityError
+from bitcal_tts.halting.profile import ProfileError
+from bitcal_tts.halting.session import Session
+from bitcal_tts.serving.asked import Asked, BadRequestError, read_asked
+from bitcal_tts.serving.generation import Generation
+from bitcal_tts.serving.shapes import Answer
+from bitcal_tts.serving.upstream import Upstream
+
+HEADER = "x-bitcal"
+"""Says of every response whether it was controlled, and if not, why."""
+_LOG = logging.getLogger("bitcal.serve")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a client may ask of the sidecar.
+
+    Attributes:
+        body: Bytes of a request.
+        open: Requests at once.
+        seconds: That a generation may take.
+    """
+
+    body: int = 1 << 22
+    open: int = 256
+    seconds: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How requests are controlled.
+
+    Attributes:
+        build: Makes a method: by name, profile and budget, where a request names them.
+        budget: Most tokens of any request.
+        temperature: Where a client does not say.
+        hosts: Names by which the sidecar may be addressed.
+        api_key: That clients must send; None where there is none.
+        limits: What they may ask for.
+        declare: What a profile is tied to and the upstream does not tell.
+    """
+
+    build: Callable[[str | None, str | None, int], Controller]
+    budget: int = 4096
+    temperature: float = 1.0
+    hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "::1"})
+    api_key: str | None = None
+    limits: Limits = Limits()
+    declare: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Metrics:
+    """What is counted, for Prometheus."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter("bitcal_requests", "Requests by what became of them", ["kind"], registry=registry)
+        self.reasons = Counter(
+            "bitcal_ended", "Controlled generations by why they ended", ["reason"], registry=registry
+        )
+        self.tokens = Counter("bitcal_tokens", "Tokens of controlled generations", ["kind"], registry=registry)
+        self.errors = Counter("bitcal_upstream_errors", "Upstream failures", registry=registry)
+        self.open = Gauge("bitcal_open_requests", "Requests that are being answered", registry=registry)
+        self.own = Histogram(
+            "bitcal_own_seconds_per_token", "Time the sidecar itself takes a token", registry=registry,
+            buckets=(1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
+        )  # fmt: skip
+
+
+class Sidecar:
+    """Between clients and a server.
+
+    Args:
+        upstream: The server; fixed for as long as it runs.
+        policy: How requests are controlled.
+    """
+
+    def __init__(self, upstream: Upstream, policy: Policy) -> None:
+        self._upstream, self._policy = upstream, policy
+        self.metrics = Metrics()
+        self._places = CapacityLimiter(policy.limits.open)
+
+    def application(self) -> Starlette:
+        """As ASGI has it."""
+        everything = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+        routes = [
+            Route("/healthz", self._health, methods=["GET"]),
+            Route("/metrics", self._metrics, methods=["GET"]),
+            Route("/v1/chat/completions", self._guarded(self._chat), methods=["POST"]),
+            Route("/v1/completions", self._guarded(self._completion), methods=["POST"]),
+            Route("/{path:path}", self._guarded(self._other), methods=everything),
+        ]
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            yield
+            await self._upstream.close()
+
+        return Starlette(routes=routes, lifespan=lifespan)
+
+    async def _health(self, request: Request) -> Response:
+        return self._refused(request) or JSONResponse({"status": "ok"})
+
+    async def _metrics(self, request: Request) -> Response:
+        told = generate_latest(self.metrics.registry)
+        return self._refused(request) or Response(told, media_type=CONTENT_TYPE_LATEST)
+
+    def _guarded(
+        self, handle: Callable[[Request, bytes], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Nobody comes in by another name, without the key, with too much, or beside too many others."""
+
+        async def guarded(request: Request) -> Response:
+            refused = self._refused(request)
+            if refused is not None:
+                return refused
+            body = await self._body(request)
+            if body is None:
+                limit = self._policy.limits.body
+                return _error(413, f"a request may have {limit:,} bytes", "invalid_request_error")
+            try:
+                return await handle(request, body)
+            except BadRequestError as error:
+                self.metrics.requests.labels("refused").inc()
+                return _error(400, str(error), "invalid_request_error")
+            except ServerError as error:
+                self.metrics.errors.inc()
+                self.metrics.requests.labels("failed").inc()
+                return _error(502, str(error), "upstream_error")
+
+        return guarded
+
+    def _refused(self, request: Request) -> Response | None:
+        host = request.headers.get("host", "")
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if name.strip("[]") not in self._policy.hosts:
+            return _error(421, f"this is not {name[:80]!r}: name it with --allow-host", "invalid_request_error")
+        key = self._policy.api_key
+        if key is not None:
+            sent = request.headers.get("authorization", "").removeprefix("Bearer ")
+            if not hmac.compare_digest(sent.encode(), key.encode()):
+                return _error(401, "the API key is missing or wrong", "authentication_error")
+        return None
+
+    async def _body(self, request: Request) -> bytes | None:
+        limit, parts, size = self._policy.limits.body, [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                return None
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _chat(self, request: Request, body: bytes) -> Response:
+        return await self._generate(request, body, chat=True)
+
+    async def _completion(self, request: Request, body: bytes) -> Response:
+        return await self._generate(request, body, chat=False)
+
+    async def _other(self, request: Request, body: bytes) -> Response:
+        return await self._pass_on(request, body, "not a generation")
+
+    async def _pass_on(self, request: Request, body: bytes, why: str) -> Response:
+        """As it came, with a word on why."""
+        self.metrics.requests.labels("passed").inc()
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        headers = dict(request.headers)
+        if self._policy.api_key is not None:
+            headers.pop("authorization", None)
+        status, told, content = await self._upstream.passed_on(request.method, path, headers, body)
+        told[HEADER] = f"passed on: {' '.join(why.split())[:300]}".encode("ascii", "replace").decode()
+        return StreamingResponse(content, status_code=status, headers=told)
+
+    async def _generate(self, request: Request, body: bytes, *, chat: bool) -> Response:
+        asked, unread = self._read(body, chat=chat)
+        if isinstance(asked, str):
+            return await self._pass_on(request, unread, asked)
+        try:
+            prompt = await to_thread.run_sync(self._prompt, asked)
+            session = self._session(asked)
+        except (ProfileError, IdentityError) as error:
+            return await self._pass_on(request, unread, str(error))
+        generation = Generation(self._upstream, session, prompt, asked.decoding, asked.seed)
+        try:
+            self._places.acquire_on_behalf_of_nowait(generation)
+        except WouldBlock:
+            return _error(429, f"{self._policy.limits.open} requests are open already", "rate_limit_error")
+        engine = self._upstream.engine
+        answer = Answer(asked, engine.describe()["model"], engine.thinking)
+        self.metrics.requests.labels("controlled").inc()
+        self.metrics.open.inc()
+        headers = {HEADER: f"controlled: {session.method.parameters.name}"}
+        if asked.stream:
+            events = self._events(generation, answer)
+            return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+        try:
+            async for text in generation.texts():
+                answer.feed(text)
+                if await request.is_disconnected():
+                    raise ClientDisconnect
+            self._count(generation)
+            return JSONResponse(answer.whole(generation), headers=headers)
+        finally:
+            self._leave(generation)
+
+    async def _events(self, generation: Generation, answer: Answer) -> AsyncIterator[str]:
+        """A stream of server-sent events; a client that hangs up closes the upstream's stream too."""
+        try:
+            for event in answer.begin():
+                yield _sent(event)
+            async for text in generation.texts():
+                began = time.perf_counter()
+                for event in answer.feed(text):
+                    yield _sent(event)
+                self.metrics.own.observe(time.perf_counter() - began)
+            self._count(generation)
+            for event in answer.end(generation):
+                yield _sent(event)
+        except ServerError as error:
+            self.metrics.errors.inc()
+            yield _sent({"error": {"message": str(error), "type": "upstream_error"}})
+        finally:
+            self._leave(generation)
+        yield "data: [DONE]\n\n"
+
+    def _leave(self, generation: Generation) -> None:
+        self._places.release_on_behalf_of(generation)
+        self.metrics.open.dec()
+
+    def _count(self, generation: Generation) -> None:
+        outcome = generation.outcome
+        self.metrics.reasons.labels(outcome.reason).inc()
+        self.metrics.tokens.labels("answered").inc(outcome.tokens)
+        self.metrics.tokens.labels("probes").inc(outcome.probe_tokens)
+        _LOG.info("%s after %d of %d tokens", outcome.reason, outcome.tokens, generation.cap)
+
+    def _read(self, body: bytes, *, chat: bool) -> tuple[Asked | str, bytes]:
+        """What is asked, and the body without what is ours."""
+        try:
+            told = json.loads(body)
+        except (ValueError, RecursionError):
+            raise BadRequestError("the body is not JSON") from None
+        if not isinstance(told, dict):
+            raise BadRequestError("the body must be a JSON object")
+        asked = read_asked(told, chat=chat, temperature=self._policy.temperature)
+        if "bitcal" not in told:
+            return asked, body
+        return asked, json.dumps({key: value for key, value in told.items() if key != "bitcal"}).encode()
+
+    def _prompt(self, asked: Asked) -> Prompt:
+        engine = self._upstream.engine
+        if not asked.chat:
+            return engine.wire.text_prompt(asked.prompt)
+        return engine.wire.prompt(asked.messages, {**engine.template_options, **asked.options})
+
+    def _session(self, asked: Asked) -> Session:
+        engine, policy = self._upstream.engine, self._policy
+        cap = policy.budget if asked.cap is None else min(asked.cap, policy.budget)
+        try:
+            method = policy.build(asked.method, asked.profile, cap)
+        except (ProfileError, IdentityError):
+            raise
+        except ValueError as error:
+            raise BadRequestError(str(error)) from None
+        return Session(
+            method,
+            signals=engine.signals(method.parameters.chunk_size),
+            identity=engine.identity(Decoding(**{**vars(asked.decoding), "seed": 0})).declare(policy.declare),
+            question=asked.question,
+            count_tokens=lambda text: len(engine.encode(text)),
+        )
+
+
+def _sent(event: dict[str, Any]) -> str:
+    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+
+
+def _error(status: int, message: str, kind: str) -> Response:
+    return JSONResponse({"error": {"message": message, "type": kind, "code": status}}, status_code=status)

@@ -1,0 +1,127 @@
+"""One controlled generation: the upstream's stream through a session, the landing of a stop, and the account."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from threading import Event
+from typing import Any
+
+from anyio import to_thread
+
+from bitcal_tts.engines.base import Decoding, Place, Written
+from bitcal_tts.engines.flight import as_tokens
+from bitcal_tts.engines.wire import Piece, Prompt, Standing
+from bitcal_tts.halting.session import Ask, Directive, End, Force, Session, SessionOutcome, Tokens
+from bitcal_tts.serving.upstream import Upstream
+
+GREEDY = Decoding()
+
+
+class Generation:
+    """A request that is controlled.
+
+    Args:
+        upstream: Decodes.
+        session: Decides.
+        prompt: What the model goes on with.
+        decoding: How tokens are chosen.
+        seed: Of this request.
+    """
+
+    def __init__(self, upstream: Upstream, session: Session, prompt: Prompt, decoding: Decoding, seed: int) -> None:
+        self._upstream, self._session, self.prompt = upstream, session, prompt
+        self._decoding, self._seed = decoding, seed
+        self._ids: list[int] = []
+        self._texts: list[str] = []
+
+    @property
+    def cap(self) -> int:
+        """Most tokens, thinking and answer together."""
+        return int(self._session.method.parameters.budget)
+
+    @property
+    def outcome(self) -> SessionOutcome:
+        """How it went, once it has ended."""
+        return self._session.outcome
+
+    async def texts(self) -> AsyncIterator[str]:
+        """The text of the answer as it comes, landing included."""
+        engine = self._upstream.engine
+        directive: Directive | None = None
+        stream = self._upstream.stream(
+            Standing(self.prompt, (), ""), limit=self.cap, top=engine.top, decoding=self._decoding, seed=self._seed
+        )
+        async with stream as pieces:
+            async for piece in pieces:
+                directive = self._take(piece)
+                yield piece.text
+                while isinstance(directive, Ask):
+                    directive = self._session.tell((await self._probe(directive)).probe())
+                if isinstance(directive, End | Force):
+                    break
+        if isinstance(directive, Force):
+            async for text in self._land(directive):
+                yield text
+        elif not isinstance(directive, End):
+            self._session.end()
+
+    def _take(self, piece: Piece) -> Directive:
+        engine = self._upstream.engine
+        tokens = as_tokens(piece, engine.vocabulary, full=engine.is_full)
+        self._ids += piece.ids
+        self._texts += tokens.texts
+        return self._session.feed(tokens)
+
+    async def _land(self, directive: Force) -> AsyncIterator[str]:
+        """The upstream's stream is closed; the landing is appended, and the model goes on greedily after it."""
+        closing, cue = directive.landing
+        forced = [await self._encoded(text) for text in (closing, cue)]
+        for ids, text in zip(forced, (closing, cue), strict=True):
+            if ids:
+                self._session.feed(Tokens([text, *[""] * (len(ids) - 1)]), forced=True)
+        yield closing + cue
+        before = self._standing(directive.at)
+        landed = Standing(self.prompt, [*before.ids, *forced[0], *forced[1]], before.text + closing + cue)
+        left = directive.room - len(forced[0]) - len(forced[1])
+        stream = self._upstream.stream(landed, limit=max(1, left), top=2, decoding=GREEDY, seed=0)
+        ended: Directive | None = None
+        async with stream as pieces:
+            async for piece in pieces:
+                ended = self._session.feed(Tokens([piece.text, *[""] * (len(piece.ids) - 1)]))
+                yield piece.text
+                if isinstance(ended, End):
+                    return
+        self._session.end()
+
+    async def _probe(self, directive: Ask) -> Written:
+        """What the model would answer here, by a request aside."""
+        place = Place(directive.at, directive.landing, self._session.method.parameters.format)
+        write = partial(self._upstream.engine.write, entropy=True)
+        return await to_thread.run_sync(write, self._standing(directive.at), place, Event())
+
+    def _standing(self, at: int) -> Standing:
+        return Standing(self.prompt, self._ids[:at], "".join(self._texts[:at]))
+
+    async def _encoded(self, text: str) -> list[int]:
+        encode: Callable[[str], list[int]] = self._upstream.engine.encode
+        return await to_thread.run_sync(encode, text)
+
+
+def account(generation: Generation) -> dict[str, Any]:
+    """What a response says of the control: why it ended, and that its cap was kept."""
+    outcome, p = generation.outcome, generation._session.method.parameters
+    decision = outcome.decision
+    return {
+        "method": p.name,
+        "reason": outcome.reason,
+        "step": None if decision is None else decision.tokens,
+        "score": None if decision is None else decision.score,
+        "cap": generation.cap,
+        "used": outcome.tokens,
+        "reserve": getattr(p, "reserve", 0) or 0,
+        "honoured": outcome.tokens <= generation.cap,
+        "probe_tokens": outcome.probe_tokens,
+        "landing_tokens": outcome.landing_tokens,
+        "escalated": False,
+    }

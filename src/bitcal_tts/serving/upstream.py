@@ -1,0 +1,93 @@
+"""The server behind the sidecar: streams that end there when they are left, and everything else as it is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+
+from bitcal_tts.engines.base import Decoding
+from bitcal_tts.engines.http import HttpEngine
+from bitcal_tts.engines.wire import PATIENCE, Piece, Pieces, ServerError, Standing
+from bitcal_tts.halting.words import words_of
+
+_NOT_PASSED_ON = words_of(
+    "connection keep-alive proxy-authenticate proxy-authorization te trailers transfer-encoding upgrade host "
+    "content-length content-encoding accept-encoding"
+)
+"""Headers that are between two neighbours only."""
+
+
+class Upstream:
+    """A server.
+
+    Args:
+        engine: What is known of it, and how it is spoken to.
+        api_key: Sent in place of the clients' own.
+        patience: Seconds without a byte after which it counts as hanging.
+    """
+
+    def __init__(self, engine: HttpEngine, *, api_key: str | None = None, patience: float = PATIENCE) -> None:
+        self.engine = engine
+        self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
+        self._client = httpx2.AsyncClient(
+            base_url=engine.url, timeout=httpx2.Timeout(patience, connect=10.0), limits=limits, trust_env=False
+        )
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        await self._client.aclose()
+
+    @asynccontextmanager
+    async def stream(
+        self, standing: Standing, *, limit: int, top: int, decoding: Decoding, seed: int
+    ) -> AsyncIterator[AsyncIterator[Piece]]:
+        """Let the model go on; leaving ends it on the server too."""
+        wire = self.engine.wire
+        path, body = wire.request(standing, limit, top, decoding, seed)
+        try:
+            async with self._client.stream("POST", path, json=body, headers=self._headers) as answer:
+                if answer.status_code != 200:
+                    await answer.aread()
+                    raise ServerError(
+                        f"the upstream answers {answer.status_code}: {' '.join(answer.text.split())[:300]}"
+                    )
+                yield self._pieces(answer)
+        except httpx2.TimeoutException:
+            raise ServerError("the upstream does not answer any more: nothing came for a while") from None
+        except httpx2.HTTPError as error:
+            raise ServerError(f"the upstream is gone: {type(error).__name__}") from None
+
+    async def _pieces(self, answer: Any) -> AsyncIterator[Piece]:
+        pieces = Pieces(self.engine.wire)
+        async for line in answer.aiter_lines():
+            for piece in pieces.take(line):
+                yield piece
+        for piece in pieces.rest():
+            yield piece
+
+    async def passed_on(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], AsyncIterator[bytes]]:
+        """A request as it came; status, headers and body of the answer as they come."""
+        sent = {name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON}
+        request = self._client.build_request(method, path, headers={**sent, **self._headers}, content=body)
+        try:
+            answer = await self._client.send(request, stream=True)
+        except httpx2.TimeoutException:
+            raise ServerError("the upstream does not answer") from None
+        except httpx2.HTTPError as error:
+            raise ServerError(f"the upstream is gone: {type(error).__name__}") from None
+        told = {name: value for name, value in answer.headers.items() if name.lower() not in _NOT_PASSED_ON}
+
+        async def content() -> AsyncIterator[bytes]:
+            try:
+                async for part in answer.aiter_bytes():
+                    yield part
+            finally:
+                await answer.aclose()
+
+        return answer.status_code, told, content()

@@ -1,0 +1,223 @@
+"""The sidecar end to end: the official client, a real llama.cpp server, answers, caps, usage, and what is passed on."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from bitcal_tts.engines.base import Request
+from bitcal_tts.halting.methods import build_method, to_the_end
+from bitcal_tts.tasks import load_task
+
+BUDGET = 320
+THINKING: dict[str, Any] = {"opening": "<think>", "close": "</think>"}
+
+
+def problem(i: int = 0) -> str:
+    task = load_task()
+    return task.prompt(task.items(i + 1, seed=3)[i])
+
+
+def asked(i: int = 0, **more: Any) -> dict[str, Any]:
+    return {"model": "any", "messages": [{"role": "user", "content": problem(i)}], "temperature": 0, **more}
+
+
+def slots_in_use(url: str) -> int:
+    with urllib.request.urlopen(f"{url}/slots", timeout=5) as answer:
+        return sum(bool(slot["is_processing"]) for slot in json.load(answer))
+
+
+def becomes_idle(url: str) -> bool:
+    for _ in range(50):
+        if slots_in_use(url) == 0:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def direct(running: Any, i: int, method: Any) -> Any:
+    (done,) = running.engine.decode([Request("0", problem(i), method, question=problem(i))])
+    return done
+
+
+def test_an_answer_is_stopped_landed_and_accounted_for(client: Any, running: Any, upstream_url: str) -> None:
+    """As the engine stops it, with the thinking apart, one uninterrupted answer, and a usage that is right."""
+    method = build_method("stated", bits=16, budget=BUDGET, answers="gsm8k", **THINKING)
+    halted = 0
+    for i in range(4):
+        raw = client.chat.completions.with_raw_response.create(**asked(i))
+        assert raw.headers["x-bitcal"] == "controlled: stated"
+        told = raw.parse()
+        there = direct(running, i, method)
+        message, account = told.choices[0].message, told.bitcal
+        whole = f"<think>\n{message.reasoning_content}</think>\n\n{message.content}"
+        assert whole == there.text
+        assert told.usage.completion_tokens == len(there.token_ids) == account["used"]
+        assert told.usage.prompt_tokens == there.prompt_tokens
+        assert told.usage.total_tokens == there.prompt_tokens + len(there.token_ids)
+        assert account["method"] == "stated" and account["honoured"] and account["cap"] == BUDGET
+        if there.finish == "halted":
+            halted += 1
+            assert account["step"] == there.decision.tokens < account["used"]
+            assert "####" in message.content and told.choices[0].finish_reason == "stop"
+    assert halted >= 2
+    assert becomes_idle(upstream_url)
+
+
+def test_a_stream_is_the_same_answer(client: Any) -> None:
+    whole = client.chat.completions.create(**asked(1))
+    thought = said = ""
+    events = []
+    for event in client.chat.completions.create(**asked(1), stream=True, stream_options={"include_usage": True}):
+        events.append(event)
+        if event.choices:
+            delta = event.choices[0].delta
+            thought += getattr(delta, "reasoning_content", None) or ""
+            said += delta.content or ""
+    assert (thought, said) == (whole.choices[0].message.reasoning_content, whole.choices[0].message.content)
+    assert events[0].choices[0].delta.role == "assistant"
+    assert events[-2].choices[0].finish_reason == "stop" and events[-2].bitcal == whole.bitcal
+    assert events[-1].usage == whole.usage and not events[-1].choices
+
+
+@pytest.mark.parametrize("cap", [1, 7, 40, 90])
+def test_the_cap_is_a_contract(client: Any, cap: int) -> None:
+    told = client.chat.completions.create(**asked(0, max_tokens=cap))
+    assert told.usage.completion_tokens == told.bitcal["used"] <= cap == told.bitcal["cap"]
+    assert told.bitcal["honoured"]
+
+
+def test_the_smallest_cap_wins(client: Any) -> None:
+    body = {"bitcal": {"budget": 30}}
+    assert client.chat.completions.create(**asked(0, max_tokens=60), extra_body=body).bitcal["cap"] == 30
+    assert client.chat.completions.create(**asked(0, max_tokens=20), extra_body=body).bitcal["cap"] == 20
+
+
+def test_a_text_is_continued(client: Any, running: Any) -> None:
+    told = client.completions.create(model="any", prompt="<think>\nSo we have 3 + 4 = 7.", max_tokens=40, temperature=0)
+    assert told.usage.completion_tokens <= 40 and told.bitcal["method"] == "stated"
+    assert isinstance(told.choices[0].text, str) and told.choices[0].text
+
+
+def test_who_names_another_method_gets_it(client: Any, running: Any) -> None:
+    full = client.chat.completions.create(**asked(0), extra_body={"bitcal": {"method": "fixed"}})
+    there = direct(running, 0, to_the_end(BUDGET))
+    assert full.usage.completion_tokens == len(there.token_ids) and full.bitcal["reason"] == there.finish
+    probing = client.chat.completions.create(**asked(0), extra_body={"bitcal": {"method": "deer"}})
+    assert probing.bitcal["method"] == "deer" and probing.bitcal["honoured"]
+    assert probing.bitcal["probe_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"n": 2}, "it has n=2"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, "it has tools"),
+        ({"response_format": {"type": "json_object"}}, "it has response_format"),
+        ({"stop": ["x"]}, "it has stop"),
+        ({"presence_penalty": 0.5}, "it has presence_penalty=0.5"),
+        ({"extra_body": {"bitcal": {"off": True}}}, "the request says so"),
+        ({"extra_body": {"grammar": 'root ::= "a"'}}, "it has grammar"),
+        ({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}, "not the user's"),
+    ],
+)
+def test_what_cannot_be_controlled_is_passed_on_and_says_so(client: Any, more: dict[str, Any], why: str) -> None:
+    raw = client.chat.completions.with_raw_response.create(**{**asked(0, max_tokens=8), **more})
+    assert raw.headers["x-bitcal"].startswith("passed on: ") and why in raw.headers["x-bitcal"]
+    told = raw.parse()
+    assert told.choices and not hasattr(told, "bitcal")
+
+
+def test_everything_else_is_passed_on(client: Any, running: Any) -> None:
+    assert client.models.list().data[0].id
+    with urllib.request.urlopen(f"{running.url}/props", timeout=5) as answer:
+        assert "passed on" in answer.headers["x-bitcal"] and json.load(answer)["total_slots"] == 4
+
+
+def post(url: str, body: bytes, path: str = "/v1/chat/completions", **headers: str) -> tuple[int, dict[str, Any]]:
+    request = urllib.request.Request(f"{url}{path}", body, {"Content-Type": "application/json", **headers})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"{", "the body is not JSON"),
+        (b"[" * 100_000, "the body is not JSON"),
+        (b"[]", "must be a JSON object"),
+        (b"\xff", "the body is not JSON"),
+        (b'{"messages": []}', "messages must be a list"),
+        (b'{"messages": [{"content": "x"}]}', "an object with role and content"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}', "max_tokens must be a whole number"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "temperature": "hot"}', "temperature must be a number"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "temperature": -1}', "temperature must be"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "bitcal": {"metod": "x"}}', "not metod"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "bitcal": 3}', "bitcal must be an object"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "bitcal": {"method": "x"}}', "unknown method 'x'"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "bitcal": {"profile": "../x"}}', "no profile '../x'"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "bitcal": {"method": "settled"}}', "needs a profile"),
+    ],
+)
+def test_a_bad_request_is_told_what_is_wrong(running: Any, body: bytes, message: str) -> None:
+    status, told = post(running.url, body)
+    assert status == 400, told
+    assert message in told["error"]["message"]
+
+
+def test_nobody_comes_in_by_another_name_or_without_the_key(running: Any, start: Any) -> None:
+    status, told = post(running.url, b"{}", Host="evil.example")
+    assert status == 421 and "evil.example" in told["error"]["message"]
+    locked = start("--api-key", "secret")
+    try:
+        body = json.dumps(asked(0, max_tokens=4)).encode()
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secre"}):
+            assert post(locked.url, body, **headers)[0] == 401
+        assert post(locked.url, body, Authorization="Bearer secret")[0] == 200
+        for path in ("/metrics", "/healthz"):
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(f"{locked.url}{path}", timeout=5)
+    finally:
+        locked.close()
+
+
+def test_too_much_is_refused(running: Any) -> None:
+    status, told = post(running.url, b" " * ((1 << 22) + 1))
+    assert status == 413 and "4,194,304 bytes" in told["error"]["message"]
+
+
+def test_a_client_that_hangs_up_frees_the_slot(client: Any, running: Any, upstream_url: str) -> None:
+    stream = client.chat.completions.create(**asked(0), stream=True, extra_body={"bitcal": {"method": "fixed"}})
+    for n, _ in enumerate(stream):
+        if n == 5:
+            break
+    stream.close()
+    assert becomes_idle(upstream_url)
+    for _ in range(50):
+        if _value(running, "bitcal_open_requests") == 0:
+            break
+        time.sleep(0.1)
+    assert _value(running, "bitcal_open_requests") == 0
+
+
+def _value(running: Any, name: str) -> float:
+    with urllib.request.urlopen(f"{running.url}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
+
+
+def test_what_happens_is_counted(client: Any, running: Any) -> None:
+    before = _value(running, "bitcal_requests_total"), _value(running, "bitcal_tokens_total")
+    used = client.chat.completions.create(**asked(2)).usage.completion_tokens
+    after = _value(running, "bitcal_requests_total"), _value(running, "bitcal_tokens_total")
+    assert after[0] == before[0] + 1 and after[1] >= before[1] + used
+    with urllib.request.urlopen(f"{running.url}/healthz", timeout=5) as answer:
+        assert json.load(answer) == {"status": "ok"}
