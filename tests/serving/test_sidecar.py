@@ -6,13 +6,19 @@ import json
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from sidecar import Running
 
 from bitcal_tts.engines.base import Request
+from bitcal_tts.engines.gguf import export_gguf
+from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.tasks import load_task
+from bitcal_tts.tiny import models
 
 BUDGET = 320
 THINKING: dict[str, Any] = {"opening": "<think>", "close": "</think>"}
@@ -221,3 +227,34 @@ def test_what_happens_is_counted(client: Any, running: Any) -> None:
     assert after[0] == before[0] + 1 and after[1] >= before[1] + used
     with urllib.request.urlopen(f"{running.url}/healthz", timeout=5) as answer:
         assert json.load(answer) == {"status": "ok"}
+
+
+def test_an_upstream_that_is_gone_is_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    export_gguf(models.resolve("tiny-1m"), "F16", path)
+    own = OwnServer(path, parallel=2, context=1024, threads=1)
+    one = Running(own.url, "--method", "stated", "--budget", "64")
+    try:
+        body = json.dumps(asked(0)).encode()
+        assert post(one.url, body)[0] == 200
+        own.close()
+        for more in (asked(0), asked(0, stream=True), asked(0, n=2)):
+            status, told = post(one.url, json.dumps(more).encode())
+            assert status == 502 and told["error"]["type"] == "upstream_error"
+            assert "127.0.0.1" not in told["error"]["message"] and "\n" not in told["error"]["message"]
+        assert _value(one, "bitcal_open_requests") == 0
+    finally:
+        one.close()
+
+
+def test_too_many_at_once_and_too_long_are_refused(start: Any) -> None:
+    few = start("--max-open", "1", "--method", "fixed", "--budget", "320")
+    few.sidecar._policy = replace(few.sidecar._policy, limits=replace(few.sidecar._policy.limits, seconds=0.05))
+    try:
+        status, told = post(few.url, json.dumps(asked(0)).encode())
+        assert status == 502 and "took longer than 0.05 seconds" in told["error"]["message"]
+        few.sidecar._places.total_tokens = 0
+        status, told = post(few.url, json.dumps(asked(0)).encode())
+        assert status == 429 and "1 requests are open already" in told["error"]["message"]
+    finally:
+        few.close()

@@ -6,17 +6,18 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from anyio import CapacityLimiter, WouldBlock, to_thread
+from anyio import CancelScope, CapacityLimiter, WouldBlock, to_thread
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from bitcal_tts.engines.base import Decoding
 from bitcal_tts.engines.wire import Prompt, ServerError
@@ -149,9 +150,13 @@ class Sidecar:
             except ServerError as error:
                 self.metrics.errors.inc()
                 self.metrics.requests.labels("failed").inc()
-                return _error(502, str(error), "upstream_error")
+                return _error(502, self._without_url(error), "upstream_error")
 
         return guarded
+
+    def _without_url(self, error: ServerError) -> str:
+        """Where the upstream is, is nobody's business."""
+        return str(error).replace(self._upstream.engine.url, "the upstream")
 
     def _refused(self, request: Request) -> Response | None:
         host = request.headers.get("host", "")
@@ -213,37 +218,58 @@ class Sidecar:
         self.metrics.requests.labels("controlled").inc()
         self.metrics.open.inc()
         headers = {HEADER: f"controlled: {session.method.parameters.name}"}
-        if asked.stream:
-            events = self._events(generation, answer)
-            return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+        texts = self._in_time(generation)
+
+        async def leave() -> None:
+            await texts.aclose()
+            self._leave(generation)
+
         try:
-            async for text in generation.texts():
+            first = await anext(texts, "")  # an upstream that is not there is an error, not the beginning of a stream
+            if asked.stream:
+                events = self._events(generation, answer, first, texts)
+                return _Owned(leave, events, media_type="text/event-stream", headers=headers)
+            answer.feed(first)
+            async for text in texts:
                 answer.feed(text)
                 if await request.is_disconnected():
                     raise ClientDisconnect
             self._count(generation)
-            return JSONResponse(answer.whole(generation), headers=headers)
-        finally:
-            self._leave(generation)
+            whole = JSONResponse(answer.whole(generation), headers=headers)
+        except BaseException:
+            await leave()
+            raise
+        await leave()
+        return whole
 
-    async def _events(self, generation: Generation, answer: Answer) -> AsyncIterator[str]:
-        """A stream of server-sent events; a client that hangs up closes the upstream's stream too."""
+    async def _in_time(self, generation: Generation) -> AsyncGenerator[str, None]:
+        """Its texts, as long as it takes no longer than it may."""
+        until = time.monotonic() + self._policy.limits.seconds
+        async with aclosing(generation.texts()) as texts:
+            async for text in texts:
+                if time.monotonic() > until:
+                    raise ServerError(f"the generation took longer than {self._policy.limits.seconds:g} seconds")
+                yield text
+
+    async def _events(
+        self, generation: Generation, answer: Answer, first: str, texts: AsyncIterator[str]
+    ) -> AsyncIterator[str]:
+        """A stream of server-sent events."""
         try:
-            for event in answer.begin():
+            for event in (*answer.begin(), *answer.feed(first)):
                 yield _sent(event)
-            async for text in generation.texts():
+            async for text in texts:
                 began = time.perf_counter()
-                for event in answer.feed(text):
-                    yield _sent(event)
+                events = answer.feed(text)
                 self.metrics.own.observe(time.perf_counter() - began)
+                for event in events:
+                    yield _sent(event)
             self._count(generation)
             for event in answer.end(generation):
                 yield _sent(event)
         except ServerError as error:
             self.metrics.errors.inc()
-            yield _sent({"error": {"message": str(error), "type": "upstream_error"}})
-        finally:
-            self._leave(generation)
+            yield _sent({"error": {"message": self._without_url(error), "type": "upstream_error"}})
         yield "data: [DONE]\n\n"
 
     def _leave(self, generation: Generation) -> None:
@@ -292,6 +318,21 @@ class Sidecar:
             question=asked.question,
             count_tokens=lambda text: len(engine.encode(text)),
         )
+
+
+class _Owned(StreamingResponse):
+    """A stream whose client may hang up at any time: what it holds is given back all the same."""
+
+    def __init__(self, leave: Callable[[], Awaitable[None]], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            with CancelScope(shield=True):
+                await self._leave()
 
 
 def _sent(event: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import partial
 from threading import Event
 from typing import Any
@@ -45,7 +45,7 @@ class Generation:
         """How it went, once it has ended."""
         return self._session.outcome
 
-    async def texts(self) -> AsyncIterator[str]:
+    async def texts(self) -> AsyncGenerator[str, None]:
         """The text of the answer as it comes, landing included."""
         engine = self._upstream.engine
         directive: Directive | None = None

@@ -1,0 +1,43 @@
+"""A sidecar that runs while a test needs it."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import threading
+import time
+
+
+class Running:
+    """A sidecar on a port of its own, for as long as it is needed."""
+
+    def __init__(self, upstream_url: str, *arguments: str) -> None:
+        import uvicorn
+
+        from bitcal_tts.commands import serve
+        from bitcal_tts.engines.http import HttpEngine
+        from bitcal_tts.serving.app import Sidecar
+        from bitcal_tts.serving.upstream import Upstream
+
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            self.port = one.getsockname()[1]
+        parser = argparse.ArgumentParser()
+        serve.add_options(parser)
+        args = parser.parse_args(
+            ["--upstream", upstream_url, "--port", str(self.port), "--answers", "gsm8k", *arguments]
+        )
+        self.engine = HttpEngine(upstream_url, template_options={"enable_thinking": True})
+        self.sidecar = Sidecar(Upstream(self.engine), serve.policy_of(args, self.engine))
+        config = uvicorn.Config(self.sidecar.application(), host="127.0.0.1", port=self.port, log_level="error")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.01)
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(20)
+        self.engine.close()
