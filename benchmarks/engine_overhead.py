@@ -69,10 +69,9 @@ def in_llamacpp(args: argparse.Namespace) -> list[dict[str, Any]]:
     (item,) = task.items(1, seed=1)
     method = build_method("settled", bits=BITS, budget=10**6, profile=never_stopping(), force=True, answers="gsm8k")
     prompt = llm.tokenize(task.prompt(item).encode())
-    usual = {"temperature": 0.0, "logit_bias": dict.fromkeys((llm.token_eos(),), -100.0)}
 
     def decode(**more: Any) -> int:
-        told = llm.create_completion(prompt, **{"max_tokens": args.tokens, **usual, **more})
+        told = llm.create_completion(prompt, **{"max_tokens": args.tokens, "temperature": 0.0, **more})
         return int(told["usage"]["completion_tokens"])
 
     def halting() -> int:
