@@ -89,12 +89,13 @@ def measured(engine: Any, args: argparse.Namespace, folder: Path) -> dict[str, A
         batch_size=args.batch, block_size=args.calibration, probes=32,
     )  # fmt: skip
     path = calibration.with_suffix(".json")
-    declared = [] if "scheme" in about else ["--declare", "scheme=as served"]
+    untold = [key for key in ("model_sha256", "template_sha256", "scheme") if key not in about]
+    declared = [part for key in untold for part in ("--declare", f"{key}=as served")]
     fit = ["fit", str(calibration), "--risk", str(args.risk), "--out", str(path), *declared]
     assert bitcal(fit) == 0
     profile = load_profile(path)
     evidence = profile.evidence[f"{engine.bits:g}"]
-    told = {"task": "gsm_symbolic", **({} if "scheme" in about else {"scheme": "as served"})}
+    told = {"task": "gsm_symbolic", **dict.fromkeys(untold, "as served")}
     method = build_method("settled", bits=engine.bits, budget=BUDGET, profile=profile, declare=told)
     full, seconds = live(engine, to_the_end(BUDGET), args.n, args.batch, decoding)
     stopped, seconds_stopped = live(engine, method, args.n, args.batch, decoding)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import llama_cpp
 import llama_cpp.llama_cpp as llama
@@ -469,7 +470,7 @@ class Halting:
         }
         identity = Identity(known).declare(dict(declare or {}))
         self._out: list[int] = []
-        self._row = Watched(method, self._out, GgufVocabulary(llm._model.model), identity, question=question)
+        self._row = Watched(method, self._out, _vocabulary_of(llm), identity, question=question)
         self._begun: int | None = None
         self._told: tuple[float, float, float, float] | None = None
         self._logits: NDArray[np.float32] | None = None
@@ -515,6 +516,16 @@ class Halting:
         if not self._row.session.over:
             self._row.session.end()
         return self._row.session.outcome
+
+
+_VOCABULARIES: WeakKeyDictionary[llama_cpp.Llama, GgufVocabulary] = WeakKeyDictionary()
+
+
+def _vocabulary_of(llm: llama_cpp.Llama) -> GgufVocabulary:
+    """Of a model that many requests are decoded by: going through its tokens takes longer than many of them do."""
+    if llm not in _VOCABULARIES:
+        _VOCABULARIES[llm] = GgufVocabulary(llm._model.model)
+    return _VOCABULARIES[llm]
 
 
 _TIED = ("model_sha256", "bits", "scheme")

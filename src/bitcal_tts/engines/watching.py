@@ -89,9 +89,15 @@ def _profile(name: str) -> Profile:
     if not _NAME.fullmatch(name) or not path.is_file():
         raise ValueError(f"there is no profile {name[:80]!r} on the server")
     try:
-        return Profile.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return _read(path, path.stat().st_mtime_ns)
     except (OSError, UnicodeDecodeError, json.JSONDecodeError):
         raise ValueError(f"the profile {name!r} on the server cannot be read") from None
+
+
+@lru_cache(maxsize=32)
+def _read(path: Path, changed: int) -> Profile:
+    """A profile's file, read once as long as it is not changed: its trees take longer to read than many tokens."""
+    return Profile.from_dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 class _Vocabulary:
