@@ -8,6 +8,7 @@ import os
 import re
 import tempfile
 from contextlib import ExitStack
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -147,4 +148,11 @@ def _named(folder: Path | None, name: str) -> Profile:
     """A profile by its name, from the folder that whoever started the sidecar has named: clients name no paths."""
     if folder is None or not _NAME.fullmatch(name) or not (folder / f"{name}.json").is_file():
         raise ValueError(f"there is no profile {name[:80]!r} here")
-    return load_profile(folder / f"{name}.json")
+    path = folder / f"{name}.json"
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=32)
+def _read(path: Path, changed: int) -> Profile:
+    """Once as long as it is not changed."""
+    return load_profile(path)
