@@ -129,6 +129,7 @@ def test_who_names_another_method_gets_it(client: Any, running: Any) -> None:
         ({"presence_penalty": 0.5}, "it has presence_penalty=0.5"),
         ({"extra_body": {"bitcal": {"off": True}}}, "the request says so"),
         ({"extra_body": {"grammar": 'root ::= "a"'}}, "it has grammar"),
+        ({"extra_body": {"bitcal": {"method": "bitcal_tts"}}}, "needs the hidden state"),
         ({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}, "not the user's"),
     ],
 )
@@ -171,6 +172,8 @@ def post(url: str, body: bytes, path: str = "/v1/chat/completions", **headers: s
         (b'{"messages": [{"role": "user", "content": "x"}], "bitcal": {"method": "x"}}', "unknown method 'x'"),
         (b'{"messages": [{"role": "user", "content": "x"}], "bitcal": {"profile": "../x"}}', "no profile '../x'"),
         (b'{"messages": [{"role": "user", "content": "x"}], "bitcal": {"method": "settled"}}', "needs a profile"),
+        (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "half a character"),
+        (b'{"messages": [{"role": "user", "content": "' + b"word " * 3000 + b'"}]}', "and the model takes 2,048"),
     ],
 )
 def test_a_bad_request_is_told_what_is_wrong(running: Any, body: bytes, message: str) -> None:

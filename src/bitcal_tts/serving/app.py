@@ -203,11 +203,13 @@ class Sidecar:
         asked, unread = self._read(body, chat=chat)
         if isinstance(asked, str):
             return await self._pass_on(request, unread, asked)
+        prompt = await to_thread.run_sync(self._prompt, asked)
         try:
-            prompt = await to_thread.run_sync(self._prompt, asked)
-            session = self._session(asked)
-        except (ProfileError, IdentityError) as error:
-            return await self._pass_on(request, unread, str(error))
+            session = self._session(asked, self._method(asked, prompt))
+        except ValueError as error:
+            if isinstance(error, BadRequestError):
+                raise
+            return await self._pass_on(request, unread, str(error))  # a promise that does not hold here, or no signals
         generation = Generation(self._upstream, session, prompt, asked.decoding, asked.seed)
         try:
             self._places.acquire_on_behalf_of_nowait(generation)
@@ -302,15 +304,23 @@ class Sidecar:
             return engine.wire.text_prompt(asked.prompt)
         return engine.wire.prompt(asked.messages, {**engine.template_options, **asked.options})
 
-    def _session(self, asked: Asked) -> Session:
-        engine, policy = self._upstream.engine, self._policy
-        cap = policy.budget if asked.cap is None else min(asked.cap, policy.budget)
+    def _method(self, asked: Asked, prompt: Prompt) -> Controller:
+        """What halts a request, with a cap that the model has room for."""
+        policy, positions = self._policy, self._upstream.engine.max_positions
+        caps = [policy.budget, *([] if asked.cap is None else [asked.cap])]
+        if positions is not None:
+            if prompt.tokens >= positions:
+                raise BadRequestError(f"the prompt has {prompt.tokens:,} tokens, and the model takes {positions:,}")
+            caps.append(positions - prompt.tokens)
         try:
-            method = policy.build(asked.method, asked.profile, cap)
+            return policy.build(asked.method, asked.profile, min(caps))
         except (ProfileError, IdentityError):
             raise
         except ValueError as error:
             raise BadRequestError(str(error)) from None
+
+    def _session(self, asked: Asked, method: Controller) -> Session:
+        engine, policy = self._upstream.engine, self._policy
         return Session(
             method,
             signals=engine.signals(method.parameters.chunk_size),
