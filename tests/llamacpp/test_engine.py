@@ -15,9 +15,10 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed here:
 from conformance import BUDGET, SEED, THINKING, Conformance, decoded, requests
 
 from bitcal_tts.cli import main
-from bitcal_tts.engines.base import Decoding, EngineError, Request
+from bitcal_tts.engines.base import Decoding, EngineError, Fork, Place, Request
 from bitcal_tts.engines.gguf import export_gguf
 from bitcal_tts.engines.llamacpp import Halting, LlamaCppEngine
+from bitcal_tts.halting.landing import Landing
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.tasks import load_task
 from bitcal_tts.tiny import models
@@ -84,6 +85,13 @@ def test_a_sequence_that_ends_frees_its_memory(served: LlamaCppEngine) -> None:
     assert max(held) <= 2 * lengths[0]
     assert lanes.held() == 0
     lanes.close()
+
+
+def test_a_response_may_have_no_place_to_be_probed_at(served: LlamaCppEngine) -> None:
+    nowhere = Fork("How many?", [5, 6, 7], [])
+    somewhere = Fork("How many?", [5, 6, 7], [Place(2, Landing("\n</think>\n", "#### "), load_task().format)])
+    found = list(served.probe([nowhere, somewhere, nowhere], batch_size=2))
+    assert [len(written) for written in found] == [0, 1, 0]
 
 
 def test_a_request_goes_on_after_a_prefix(served: LlamaCppEngine) -> None:

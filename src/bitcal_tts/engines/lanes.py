@@ -86,8 +86,14 @@ class Lanes:
         while True:
             while self._free and (job := next(jobs, None)) is not None:
                 lane = self._free.pop()
-                active[lane] = steps = job(lane)
-                lane.waiting = next(steps)
+                steps = job(lane)
+                try:
+                    lane.waiting = next(steps)
+                except StopIteration as stop:  # it has nothing to feed
+                    self._free.append(lane)
+                    yield stop.value
+                else:
+                    active[lane] = steps
             if not active:
                 return
             for lane, told in self._decode(list(active)):
