@@ -47,7 +47,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "prompt.txt").write_text(PROMPT, encoding="utf-8")
-        usual = ["--model", "smollm2", "--task", TASK, "--prompt", str(folder / "prompt.txt"), "--budget", "160"]
+        usual = [
+            "--model",
+            "smollm2",
+            "--task",
+            TASK,
+            "--prompt",
+            str(folder / "prompt.txt"),
+            "--budget",
+            "160",
+            "--answers",
+            "number",
+        ]
         usual += ["--batch", "8", "--probes", "32", *(["--engine", "llamacpp"] if args.engine == "llamacpp" else [])]
         recorded = {}
         for split, n, seed in (("calibration", args.calibration, 1), ("test", args.n, 2)):
