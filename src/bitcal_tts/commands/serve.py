@@ -81,6 +81,7 @@ def run(args: argparse.Namespace) -> None:
         policy = policy_of(args, engine)
         sidecar = Sidecar(Upstream(engine, api_key=os.environ.get(API_KEY_VARIABLE)), policy)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
         method = policy.build(None, None, args.budget).parameters.name
         note(f"serving {engine.describe()['model']} at {engine.bits:g} bits, halted by {method}")
         note(f"base URL for clients: http://{args.host}:{args.port}/v1")
