@@ -107,6 +107,17 @@ def local() -> Any:
 
 
 @pytest.fixture(scope="session")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The 4-million-weight model of the box in 16 bits."""
+    from bitcal_tts.engines.gguf import export_gguf
+    from bitcal_tts.tiny import models
+
+    path = tmp_path_factory.mktemp("gguf") / "tiny-4m-F16.gguf"
+    export_gguf(models.resolve("tiny-4m"), "F16", path)
+    return path
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A real one; tests of pages skip, visibly, where there is none."""
     chromium = shutil.which("chromium")

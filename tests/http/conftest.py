@@ -14,17 +14,6 @@ SLOTS = 4
 
 
 @pytest.fixture(scope="session")
-def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The 4-million-weight model of the box in 16 bits."""
-    from bitcal_tts.engines.gguf import export_gguf
-    from bitcal_tts.tiny import models
-
-    path = tmp_path_factory.mktemp("gguf") / "tiny-4m-F16.gguf"
-    export_gguf(models.resolve("tiny-4m"), "F16", path)
-    return path
-
-
-@pytest.fixture(scope="session")
 def server(gguf: Path) -> Iterator[str]:
     """Its URL."""
     from bitcal_tts.engines.llama_server import OwnServer

@@ -16,21 +16,12 @@ from conformance import BUDGET, SEED, THINKING, Conformance, decoded, requests
 
 from bitcal_tts.cli import main
 from bitcal_tts.engines.base import Decoding, EngineError, Fork, Place, Request
-from bitcal_tts.engines.gguf import export_gguf
 from bitcal_tts.engines.llamacpp import Halting, LlamaCppEngine
 from bitcal_tts.halting.landing import Landing
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.tasks import load_task
-from bitcal_tts.tiny import models
 from bitcal_tts.traces.replay import replay
 from bitcal_tts.traces.schema import to_trace
-
-
-@pytest.fixture(scope="module")
-def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("gguf") / "tiny-4m-F16.gguf"
-    export_gguf(models.resolve("tiny-4m"), "F16", path)
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,14 +15,10 @@ from sidecar import Running
 
 
 @pytest.fixture(scope="session")
-def upstream_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    from bitcal_tts.engines.gguf import export_gguf
+def upstream_url(gguf: Path) -> Iterator[str]:
     from bitcal_tts.engines.llama_server import OwnServer
-    from bitcal_tts.tiny import models
 
-    path = tmp_path_factory.mktemp("gguf") / "tiny-4m-F16.gguf"
-    export_gguf(models.resolve("tiny-4m"), "F16", path)
-    own = OwnServer(path, parallel=4, context=2048, threads=1)
+    own = OwnServer(gguf, parallel=4, context=2048, threads=1)
     yield own.url
     own.close()
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
 import tempfile
 from contextlib import ExitStack
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,10 @@ from bitcal_tts.commands.progress import note
 from bitcal_tts.engines.gguf import export_gguf
 from bitcal_tts.engines.http import HttpEngine
 from bitcal_tts.engines.llama_server import OwnServer
+from bitcal_tts.engines.named_profiles import named_profile
 from bitcal_tts.engines.thinking import parse_markers
 from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.methods import build_method, parameters_of
-from bitcal_tts.halting.profile import Profile
 from bitcal_tts.serving.app import Limits, Policy, Sidecar
 from bitcal_tts.serving.upstream import Upstream
 from bitcal_tts.tiny import models
@@ -41,7 +39,6 @@ says why."""
 
 _DEMO = "tiny-15m"
 _LOCAL = ("127.0.0.1", "localhost", "::1")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +122,7 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
         known = parameters_of(name)
         given: dict[str, Any] = {"answers": answers, "opening": opening, "close": close}
         if "profile" in known:
-            served = own if profile is None else _named(args.profiles, profile)
+            served = own if profile is None else named_profile(args.profiles, profile)
             if served is None:
                 raise ValueError(f"{name} needs a profile: start the sidecar with --profile, or name one")
             # What it reads answers by and how thinking is marked are the profile's.
@@ -143,17 +140,3 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
         api_key=args.api_key,
         limits=Limits(open=args.max_open),
     )
-
-
-def _named(folder: Path | None, name: str) -> Profile:
-    """A profile by its name, from the folder that whoever started the sidecar has named: clients name no paths."""
-    if folder is None or not _NAME.fullmatch(name) or not (folder / f"{name}.json").is_file():
-        raise ValueError(f"there is no profile {name[:80]!r} here")
-    path = folder / f"{name}.json"
-    return _read(path, path.stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=32)
-def _read(path: Path, changed: int) -> Profile:
-    """Once as long as it is not changed."""
-    return load_profile(path)

@@ -13,7 +13,7 @@ from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Controller, Decision, Probe
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landing import AnswerWriting, Landing
-from bitcal_tts.halting.session import Session, SessionOutcome
+from bitcal_tts.halting.session import Ask, Force, Session, SessionOutcome
 from bitcal_tts.halting.signals import Signals
 
 
@@ -149,6 +149,12 @@ class Place(NamedTuple):
     entropy: float = 0.0
     limit: int | None = None
 
+    @classmethod
+    def of(cls, directive: Ask | Force, format: AnswerFormat) -> Place:
+        """Where a session asks, or is to be landed."""
+        limit = directive.room if isinstance(directive, Force) else None
+        return cls(directive.at, directive.landing, format, limit=limit)
+
     def begin(self, closing: Sequence[int], cue: Sequence[int]) -> tuple[Written, AnswerWriting]:
         """What is appended, as tokens, and what the model may write behind it: nothing where there is no room."""
         limit = (self.format.reserve if self.limit is None else self.limit) - len(closing) - len(cue)
@@ -200,6 +206,12 @@ class Score:
     top_logprobs: NDArray[np.float32]
     agrees: NDArray[np.bool_]
     hidden_similarities: NDArray[np.float32]
+
+
+def conversation(system: str | None, prompt: str) -> list[dict[str, str]]:
+    """What a chat template is given."""
+    before = [] if system is None else [{"role": "system", "content": system}]
+    return [*before, {"role": "user", "content": prompt}]
 
 
 def open_sessions(

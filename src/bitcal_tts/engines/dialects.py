@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,8 +21,25 @@ from bitcal_tts.engines.wire import (
 from bitcal_tts.halting.counting import approximate
 
 
-class LlamaCpp(Wire):
-    """llama.cpp's own API: prompts and continuations as tokens, so that what is continued is what was written."""
+class _Tokenizing(Wire):
+    """A server that tells its tokens: what is continued is what was written."""
+
+    def text_prompt(self, text: str) -> Prompt:
+        """Split by the server."""
+        ids = tuple(self._tokens(text, add_special=True))
+        return Prompt((), {}, ids, len(ids))
+
+    def encode(self, text: str) -> list[int]:
+        """By the server's tokenizer."""
+        return self._tokens(text, add_special=False) if text else []
+
+    @abstractmethod
+    def _tokens(self, text: str, *, add_special: bool) -> list[int]:
+        """Token ids of a text, with what a prompt begins with where that is asked for."""
+
+
+class LlamaCpp(_Tokenizing):
+    """llama.cpp's own API: prompts and continuations as tokens."""
 
     most_logprobs = 1 << 20
 
@@ -50,15 +68,6 @@ class LlamaCpp(Wire):
         """Rendered and split by the server."""
         ids = tuple(self._tokens(self.rendered(messages, options) or "", add_special=True))
         return Prompt(tuple(messages), options, ids, len(ids))
-
-    def text_prompt(self, text: str) -> Prompt:
-        """Split by the server."""
-        ids = tuple(self._tokens(text, add_special=True))
-        return Prompt((), {}, ids, len(ids))
-
-    def encode(self, text: str) -> list[int]:
-        """By the server's tokenizer."""
-        return self._tokens(text, add_special=False) if text else []
 
     def _tokens(self, text: str, *, add_special: bool) -> list[int]:
         body = {"content": text, "add_special": add_special, "parse_special": True}
@@ -99,7 +108,7 @@ class LlamaCpp(Wire):
         yield Piece(str(event["content"]), ids, None if logprob is None else finite(logprob), likeliest)
 
 
-class Vllm(Wire):
+class Vllm(_Tokenizing):
     """vLLM: its tokenizer over HTTP, and completions of tokens."""
 
     _model = ""
@@ -130,15 +139,6 @@ class Vllm(Wire):
         }
         ids = tuple(int(token) for token in self._post("/tokenize", body)["tokens"])
         return Prompt(tuple(messages), options, ids, len(ids))
-
-    def text_prompt(self, text: str) -> Prompt:
-        """Split by the server."""
-        ids = tuple(self._tokens(text, add_special=True))
-        return Prompt((), {}, ids, len(ids))
-
-    def encode(self, text: str) -> list[int]:
-        """By the server's tokenizer."""
-        return self._tokens(text, add_special=False) if text else []
 
     def _tokens(self, text: str, *, add_special: bool) -> list[int]:
         body = {"model": self._model, "prompt": text, "add_special_tokens": add_special}

@@ -96,8 +96,7 @@ class Flight:
         return self._session.feed(tokens)
 
     def _write(self, directive: Ask | Force, *, entropy: bool) -> Written:
-        limit = directive.room if isinstance(directive, Force) else None
-        place = Place(directive.at, directive.landing, self._request.method.parameters.format, limit=limit)
+        place = Place.of(directive, self._request.method.parameters.format)
         prompt, ids, text = self._standing
         done, at = self._done, directive.at
         before = Standing(prompt, [*ids, *done.token_ids[:at]], text + "".join(done.token_texts[:at]))

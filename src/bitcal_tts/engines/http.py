@@ -20,13 +20,14 @@ from bitcal_tts.engines.base import (
     Request,
     Score,
     Written,
+    conversation,
     open_sessions,
 )
 from bitcal_tts.engines.dialects import connect
 from bitcal_tts.engines.flight import Flight
 from bitcal_tts.engines.gguf import gguf_facts
 from bitcal_tts.engines.llama_server import OwnServer
-from bitcal_tts.engines.thinking import FAMILIES, ThinkMarkers, find_markers, style_of
+from bitcal_tts.engines.thinking import ThinkMarkers, find_markers, marker_tokens, style_of
 from bitcal_tts.engines.wire import PATIENCE, About, Prompt, ServerError, Standing, Wire
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.signals import TOP, Signals, from_top
@@ -317,8 +318,7 @@ class HttpEngine:
         return 0.0  # it would have ended there
 
     def _messages(self, prompt: str) -> list[dict[str, str]]:
-        system = [] if self._system is None else [{"role": "system", "content": self._system}]
-        return [*system, {"role": "user", "content": prompt}]
+        return conversation(self._system, prompt)
 
     def prompt(self, prompt: str) -> Prompt:
         """What was asked, as the server takes it."""
@@ -337,8 +337,7 @@ class _Vocabulary:
         self._engine = engine
 
     def get_added_vocab(self) -> list[str]:
-        markers = {marker for family in FAMILIES for marker in family if len(marker) < 30}
-        return [marker for marker in sorted(markers) if len(self._engine.encode(marker)) == 1]
+        return marker_tokens(self._engine.encode)
 
 
 def _prefix(request: Request) -> str:

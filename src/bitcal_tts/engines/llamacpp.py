@@ -9,7 +9,6 @@ People with a loop of their own pass the same halting to llama-cpp-python:
 
 from __future__ import annotations
 
-import codecs
 import ctypes
 import hashlib
 import os
@@ -34,12 +33,14 @@ from bitcal_tts.engines.base import (
     Request,
     Score,
     Written,
+    conversation,
     open_sessions,
 )
 from bitcal_tts.engines.gguf import gguf_facts
+from bitcal_tts.engines.gguf_vocabulary import GgufVocabulary
 from bitcal_tts.engines.lanes import Lane, Lanes, Steps
 from bitcal_tts.engines.logits import choose, seen
-from bitcal_tts.engines.thinking import FAMILIES, ThinkMarkers, find_markers, style_of
+from bitcal_tts.engines.thinking import ThinkMarkers, find_markers, marker_tokens, style_of
 from bitcal_tts.engines.watched import SIGNALS, Watched
 from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.identity import Identity
@@ -48,62 +49,6 @@ from bitcal_tts.halting.signals import Signals
 
 _PROBED = 256
 """Tokens of room behind a budget: what a probe at its end may take."""
-
-
-class GgufVocabulary:
-    """What the tokens of a model say.
-
-    Args:
-        model: As llama.cpp has it.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self._vocab = llama.llama_model_get_vocab(model)
-        self.size = llama.llama_vocab_n_tokens(self._vocab)
-        self.ends = frozenset(token for token in range(self.size) if llama.llama_vocab_is_eog(self._vocab, token))
-        self._encoded = lru_cache(maxsize=1024)(lambda text: tuple(self.split(text, special=False)))
-        self._buffer = ctypes.create_string_buffer(512)
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a part of a response."""
-        return list(self._encoded(text)) if text else []
-
-    def split(self, text: str, *, special: bool) -> list[int]:
-        """Token ids of a text; `special` adds what a prompt begins with."""
-        raw = text.encode()
-        room = len(raw) + 8
-        tokens = (llama.llama_token * room)()
-        n = llama.llama_tokenize(self._vocab, raw, len(raw), tokens, room, special, True)
-        if n < 0:
-            raise EngineError(f"llama.cpp cannot split a text of {len(raw):,} bytes")
-        return list(tokens[:n])
-
-    def piece(self, token: int) -> bytes:
-        """What a token says."""
-        n = llama.llama_token_to_piece(self._vocab, token, self._buffer, len(self._buffer), 0, True)
-        if n < 0:
-            raise EngineError(f"token {token} says more than {len(self._buffer)} bytes")
-        return self._buffer.raw[:n]
-
-    def texts(self) -> _Texts:
-        """For a new response."""
-        return _Texts(self)
-
-
-class _Texts:
-    """The text each token adds; bytes of an unfinished character wait for the token that completes it."""
-
-    def __init__(self, vocabulary: GgufVocabulary) -> None:
-        self._vocabulary = vocabulary
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def add(self, token_id: int) -> str:
-        """The text that this token adds."""
-        return self._decoder.decode(self._vocabulary.piece(token_id))
-
-    def held(self) -> str:
-        """What a character that was never finished comes to."""
-        return self._decoder.decode(b"", final=True)
 
 
 class LlamaCppEngine:
@@ -170,8 +115,7 @@ class LlamaCppEngine:
 
     def get_added_vocab(self) -> list[str]:
         """Think markers that are one token each."""
-        markers = sorted({marker for family in FAMILIES for marker in family if len(marker) < 30})
-        return [marker for marker in markers if len(self.vocabulary.encode(marker)) == 1]
+        return marker_tokens(self.vocabulary.encode)
 
     @property
     def bits(self) -> float:
@@ -212,8 +156,7 @@ class LlamaCppEngine:
         return {i: n for i, n in enumerate(taken) if self.max_positions is not None and n > self.max_positions}
 
     def _rendered(self, prompt: str) -> str:
-        system: list[Any] = [] if self._system is None else [{"role": "system", "content": self._system}]
-        messages = [*system, {"role": "user", "content": prompt}]
+        messages: Any = conversation(self._system, prompt)
         return str(self._formatter(messages=messages, **self._options).prompt)
 
     def _prompt(self, prompt: str) -> tuple[int, ...]:
@@ -421,8 +364,7 @@ class _Row:
 
     def _write(self, lane: Lane, directive: Ask | Force, *, entropy: bool) -> Steps[Written]:
         """What the model writes after a landing, in this lane: the last token before it has not been fed yet."""
-        limit = directive.room if isinstance(directive, Force) else None
-        place = Place(directive.at, directive.landing, self.request.method.parameters.format, limit=limit)
+        place = Place.of(directive, self.request.method.parameters.format)
         all_of_it = [*self.prompt, *self._done.token_ids[: directive.at]]
         lane.cut(len(all_of_it) - 1)
         return (yield from self._engine.write(lane, all_of_it[lane.length :], place, entropy=entropy))
@@ -472,7 +414,6 @@ class Halting:
         self._out: list[int] = []
         self._row = Watched(method, self._out, _vocabulary_of(llm), identity, question=question)
         self._begun: int | None = None
-        self._told: tuple[float, float, float, float] | None = None
         self._logits: NDArray[np.float32] | None = None
 
     def kwargs(self) -> dict[str, Any]:

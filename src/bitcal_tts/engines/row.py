@@ -95,11 +95,9 @@ class Row:
     def fork(self) -> Fork:
         """Where the session asks, or is to be landed, as the one place of a fork."""
         assert isinstance(self.directive, Ask | Force)
-        at, landing = self.directive.at, self.directive.landing
-        limit = self.directive.room if isinstance(self.directive, Force) else None
-        tokens = [*self._prefix_ids, *self.done.token_ids[:at]]
-        place = Place(len(tokens), landing, self.request.method.parameters.format, limit=limit)
-        return Fork(self.request.prompt, tokens, [place])
+        tokens = [*self._prefix_ids, *self.done.token_ids[: self.directive.at]]
+        place = Place.of(self.directive, self.request.method.parameters.format)
+        return Fork(self.request.prompt, tokens, [place._replace(tokens=len(tokens))])
 
     def land(self, written: Written) -> None:
         """Add a landing to the completion; its tokens were not chosen, so they have no signals."""

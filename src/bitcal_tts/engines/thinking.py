@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 FAMILIES = (
@@ -28,6 +29,12 @@ class ThinkMarkers(NamedTuple):
 def style_of(markers: ThinkMarkers | None) -> str:
     """`thinking`, or `instruct` where a model does not think."""
     return "instruct" if markers is None else "thinking"
+
+
+def marker_tokens(encode: Callable[[str], Sequence[int]]) -> list[str]:
+    """The markers of all families that are one token each, by a model's own tokenizer."""
+    markers = {marker for family in FAMILIES for marker in family if len(marker) < 30}
+    return [marker for marker in sorted(markers) if len(encode(marker)) == 1]
 
 
 def find_markers(tokenizer: Any, prompt: str) -> ThinkMarkers | None:

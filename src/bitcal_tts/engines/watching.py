@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from bitcal_tts.engines.checkpoint import eos_token_ids, template_sha256
+from bitcal_tts.engines.named_profiles import named_profile
 from bitcal_tts.engines.text import TokenTexts, response_ids
 from bitcal_tts.engines.watched import SIGNALS, Watched
 from bitcal_tts.halting.identity import Identity
@@ -30,7 +30,6 @@ _WORDS = {str: "text", int: "a whole number", (int, float): "a number", dict: "a
 _LOG = logging.getLogger(__name__)
 PROFILES_VARIABLE = "BITCAL_PROFILES"
 """Names the folder of profiles that requests may ask for by name."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _REMEMBERED = 4096
 
 
@@ -85,19 +84,7 @@ def _profile(name: str) -> Profile:
     folder = os.environ.get(PROFILES_VARIABLE)
     if not folder:
         raise ValueError(f"profiles are served from the folder in {PROFILES_VARIABLE}, which is not set on the server")
-    path = Path(folder) / f"{name}.json"
-    if not _NAME.fullmatch(name) or not path.is_file():
-        raise ValueError(f"there is no profile {name[:80]!r} on the server")
-    try:
-        return _read(path, path.stat().st_mtime_ns)
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
-        raise ValueError(f"the profile {name!r} on the server cannot be read") from None
-
-
-@lru_cache(maxsize=32)
-def _read(path: Path, changed: int) -> Profile:
-    """A profile's file, read once as long as it is not changed: its trees take longer to read than many tokens."""
-    return Profile.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    return named_profile(Path(folder), name)
 
 
 class _Vocabulary:

@@ -6,9 +6,9 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from anyio import CancelScope, CapacityLimiter, WouldBlock, to_thread
@@ -61,7 +61,6 @@ class Policy:
         hosts: Names by which the sidecar may be addressed.
         api_key: That clients must send; None where there is none.
         limits: What they may ask for.
-        declare: What a profile is tied to and the upstream does not tell.
     """
 
     build: Callable[[str | None, str | None, int], Controller]
@@ -70,7 +69,6 @@ class Policy:
     hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "::1"})
     api_key: str | None = None
     limits: Limits = Limits()
-    declare: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Metrics:
@@ -320,11 +318,11 @@ class Sidecar:
             raise BadRequestError(str(error)) from None
 
     def _session(self, asked: Asked, method: Controller) -> Session:
-        engine, policy = self._upstream.engine, self._policy
+        engine = self._upstream.engine
         return Session(
             method,
             signals=engine.signals(method.parameters.chunk_size),
-            identity=engine.identity(Decoding(**{**vars(asked.decoding), "seed": 0})).declare(policy.declare),
+            identity=engine.identity(Decoding(**{**vars(asked.decoding), "seed": 0})),
             question=asked.question,
             count_tokens=lambda text: len(engine.encode(text)),
         )

@@ -11,11 +11,10 @@ from anyio import to_thread
 
 from bitcal_tts.engines.base import Decoding, Place, Written
 from bitcal_tts.engines.flight import as_tokens
+from bitcal_tts.engines.http import GREEDY
 from bitcal_tts.engines.wire import Piece, Prompt, Standing
 from bitcal_tts.halting.session import Ask, Directive, End, Force, Session, SessionOutcome, Tokens
 from bitcal_tts.serving.upstream import Upstream
-
-GREEDY = Decoding()
 
 
 class Generation:
@@ -96,7 +95,7 @@ class Generation:
 
     async def _probe(self, directive: Ask) -> Written:
         """What the model would answer here, by a request aside."""
-        place = Place(directive.at, directive.landing, self._session.method.parameters.format)
+        place = Place.of(directive, self._session.method.parameters.format)
         write = partial(self._upstream.engine.write, entropy=True)
         return await to_thread.run_sync(write, self._standing(directive.at), place, Event())
 
