@@ -6,6 +6,8 @@ import argparse
 import socket
 import threading
 import time
+from contextlib import ExitStack
+from typing import Any
 
 
 class Running:
@@ -28,7 +30,9 @@ class Running:
             ["--upstream", upstream_url, "--port", str(self.port), "--answers", "gsm8k", *arguments]
         )
         self.engine = HttpEngine(upstream_url, template_options={"enable_thinking": True})
-        self.sidecar = Sidecar(Upstream(self.engine), serve.policy_of(args, self.engine))
+        self._opened = ExitStack()
+        pilot = serve.autopilot_of(args, self._opened)
+        self.sidecar = Sidecar(Upstream(self.engine), serve.policy_of(args, self.engine), pilot)
         config = uvicorn.Config(self.sidecar.application(), host="127.0.0.1", port=self.port, log_level="error")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
@@ -37,7 +41,14 @@ class Running:
             time.sleep(0.01)
         self.url = f"http://127.0.0.1:{self.port}"
 
+    def get(self, path: str) -> Any:
+        """A page of it."""
+        import httpx2
+
+        return httpx2.get(f"{self.url}{path}", trust_env=False)
+
     def close(self) -> None:
         self._server.should_exit = True
         self._thread.join(20)
         self.engine.close()
+        self._opened.close()

@@ -95,7 +95,7 @@ def fit(
     profile = known
     if profile is None:
         marks = {m for group, (chosen, _) in zip(groups.values(), halves, strict=True) for m in _marks(group, chosen)}
-        profile = _fit_scorer(fitting, kind, label, features) if scorer is None else scorer
+        profile = fit_scorer(fitting, kind, label, features) if scorer is None else scorer
         fitted = {
             "label": label,
             "looks": sum(map(len, fitting)),
@@ -179,8 +179,16 @@ def _marks(group: Sequence[Recording], chosen: Sequence[int] | None = None) -> l
     return marks if chosen is None else [marks[i] for i in chosen]
 
 
-def _fit_scorer(tables: Sequence[LookTable], kind: str, label: str, features: Sequence[str]) -> Profile:
-    """A scorer from the looks of the fitting share of all recordings, pooled; bits are a feature like any other."""
+def fit_scorer(tables: Sequence[LookTable], kind: str, label: str, features: Sequence[str], **boosting: Any) -> Profile:
+    """A scorer from looks, pooled; bits are a feature like any other.
+
+    Args:
+        tables: With the candidates of the looks.
+        kind: `logistic` or `boosted`.
+        label: `gold` or `final`.
+        features: Names of those to use, where they tell anything.
+        **boosting: How trees are fitted.
+    """
     vectors, right, weights = _labelled(tables, label)
     kept = [name for name in NAMES if name in set(features)]
     columns = vectors[:, [NAMES.index(name) for name in kept]]
@@ -191,7 +199,7 @@ def _fit_scorer(tables: Sequence[LookTable], kind: str, label: str, features: Se
     if not kept:
         raise ValueError(f"the features {', '.join(features)} never change in these traces: there is nothing to fit on")
     columns = vectors[:, [NAMES.index(name) for name in kept]]
-    model = _logistic(columns, right) if kind == "logistic" else boosted(columns, right, weights)
+    model = _logistic(columns, right) if kind == "logistic" else boosted(columns, right, weights, **boosting)
     return Profile(kind, tuple(kept), model, {})
 
 

@@ -19,7 +19,7 @@ from bitcal_tts.traces.looks import LookTable
 from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.walk import walk
 
-_BLANK = Profile(
+BLANK = Profile(
     kind="logistic",
     features=NAMES,
     model={"mean": [0.0] * len(NAMES), "scale": [1.0] * len(NAMES), "weights": [0.0] * len(NAMES), "intercept": 0.0},
@@ -72,7 +72,7 @@ class Recording:
             every=probed if every is None else every,
             looks=looks,
             threshold=math.inf,
-            profile=_BLANK,
+            profile=BLANK,
         )
 
     def certified(self, looks: str, budget: int, every: int | None = None) -> dict[str, Any]:
@@ -86,12 +86,12 @@ class Recording:
         """The looks of all traces."""
         key = (budget, looks, every)
         if key not in self._walked:
-            method = _Walker(self.settings(looks, budget, every))
+            method = Walker(self.settings(looks, budget, every))
             self._walked[key] = walk(self.traces, method, self.task, look_of=lambda gate: gate.seen, tick=tick)
         return self._walked[key]
 
 
-class _Walker(Settled):
+class Walker(Settled):
     """Walks a trace as the method does and notes what it would have judged."""
 
     promises = False

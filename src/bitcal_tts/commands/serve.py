@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import tempfile
@@ -16,14 +17,24 @@ from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.commands import options
 from bitcal_tts.commands.options import API_KEY_VARIABLE, declared
 from bitcal_tts.commands.progress import note
+from bitcal_tts.engines.base import Decoding
 from bitcal_tts.engines.gguf import export_gguf
 from bitcal_tts.engines.http import HttpEngine
 from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.engines.named_profiles import named_profile
 from bitcal_tts.engines.thinking import parse_markers
+from bitcal_tts.files import locked
 from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting.identity import IdentityError
 from bitcal_tts.halting.methods import build_method, parameters_of
+from bitcal_tts.halting.profile import Profile, ProfileError
+from bitcal_tts.serving import demo
 from bitcal_tts.serving.app import Limits, Policy, Sidecar
+from bitcal_tts.serving.autopilot import Autopilot
+from bitcal_tts.serving.memory import Memory, states
+from bitcal_tts.serving.pages import About
+from bitcal_tts.serving.state import Terms
+from bitcal_tts.serving.status import described, in_words
 from bitcal_tts.serving.upstream import Upstream
 from bitcal_tts.tiny import models
 
@@ -31,21 +42,24 @@ EXAMPLE = """example:
   bitcal serve --demo
   bitcal serve --upstream http://127.0.0.1:8080 --profile profile.json --declare task=gsm8k
   bitcal serve --upstream http://127.0.0.1:8000 --bits 4 --method complete --answers boxed
+  bitcal serve --upstream http://127.0.0.1:8080 --risk 0.02        # no profile: it earns its promise
+  bitcal serve status
 
 Clients change their base URL to http://127.0.0.1:8100/v1 and nothing else. A request says more with
 extra_body={"bitcal": {"method": ..., "budget": ..., "profile": ..., "off": true}}. What cannot be controlled (several
 answers, tools, a grammar, sampling that a profile was not fitted for) is passed on as it is, and the header x-bitcal
 says why."""
 
-_DEMO = "tiny-15m"
+_MOST_METHODS = 64
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal serve`."""
+    parser.add_argument("action", nargs="?", choices=("status",), help="what the autopilot knows, and no serving")
     parser.add_argument("--upstream", metavar="URL", help="the server; its key, if it has one, is read from "
                         f"{API_KEY_VARIABLE}")  # fmt: skip
-    parser.add_argument("--demo", action="store_true", help=f"{_DEMO}, from the box, as its own upstream")
+    parser.add_argument("--demo", action="store_true", help=f"{demo.MODEL}, from the box, as its own upstream")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; another address needs --api-key")
     parser.add_argument("--port", type=int, default=8100, help="(%(default)s)")
     parser.add_argument("--api", choices=("llamacpp", "vllm", "chat"), help="what the upstream speaks (found)")
@@ -55,6 +69,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", help="how requests are halted (settled with a profile, else complete)")
     parser.add_argument("--profile", type=Path, help="the profile of the method settled")
     parser.add_argument("--profiles", type=Path, metavar="FOLDER", help="profiles that requests may name")
+    pilot = parser.add_argument_group("autopilot", "a promise without a profile, earned from the traffic")
+    pilot.add_argument("--risk", type=float, help="most of the answers that may change; learn, and then stop")
+    pilot.add_argument("--confidence", type=float, default=0.9, help="how surely that holds (%(default)s)")
+    pilot.add_argument("--shadow", type=float, default=0.05, metavar="SHARE",
+                       help="of the requests, that runs to its end for ever, to measure by (%(default)s)")  # fmt: skip
+    pilot.add_argument("--learn", type=float, default=0.5, metavar="SHARE",
+                       help="that is tried by side requests while learning (%(default)s)")  # fmt: skip
+    pilot.add_argument("--first", type=int, default=150, metavar="N",
+                       help="requests that the first scorer is fitted on (%(default)s)")  # fmt: skip
+    pilot.add_argument("--state", type=Path, metavar="FOLDER", default=_usual_state(),
+                       help="where what it knows is kept; no texts (%(default)s)")  # fmt: skip
     options.add_answers(parser, "number")
     parser.add_argument("--budget", type=int, default=4096, help="most tokens of any request (%(default)s)")
     parser.add_argument("--temperature", type=float, default=1.0, help="where a client does not say (%(default)s)")
@@ -64,11 +89,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME",
                         help="another name by which clients address it")  # fmt: skip
     parser.add_argument("--max-open", type=int, default=256, help="requests at once (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="status as JSON")
     parser.add_argument("--config", metavar="FILE", help="the same options as YAML")
 
 
 def run(args: argparse.Namespace) -> None:
     """Serve until it is told to stop; open streams are finished first."""
+    if args.action == "status":
+        _status(args)
+        return
     if (args.upstream is None) == (not args.demo):
         raise ValueError("say which server: --upstream URL, or --demo for a model in the box")
     if args.host not in _LOCAL and not args.api_key:
@@ -76,12 +105,12 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as opened:
         engine = _engine(args, opened)
         policy = policy_of(args, engine)
-        sidecar = Sidecar(Upstream(engine, api_key=os.environ.get(API_KEY_VARIABLE)), policy)
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-        logging.getLogger("httpx2").setLevel(logging.WARNING)
-        method = policy.build(None, None, args.budget).parameters.name
+        pilot = autopilot_of(args, opened)
+        sidecar = Sidecar(Upstream(engine, api_key=os.environ.get(API_KEY_VARIABLE)), policy, pilot)
+        _log_as_json()
+        method = "the autopilot" if pilot else policy.build(None, None, args.budget).parameters.name
         note(f"serving {engine.describe()['model']} at {engine.bits:g} bits, halted by {method}")
-        note(f"base URL for clients: http://{args.host}:{args.port}/v1")
+        note(f"base URL for clients: http://{args.host}:{args.port}/v1, playground: http://{args.host}:{args.port}/")
         uvicorn.run(
             sidecar.application(), host=args.host, port=args.port, log_level="warning", access_log=False,
             server_header=False, timeout_graceful_shutdown=60,
@@ -95,12 +124,14 @@ def _engine(args: argparse.Namespace, opened: ExitStack) -> HttpEngine:
     url, owned = args.upstream, None
     if args.demo:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
-        note(f"writing {_DEMO} as Q4_K and starting llama.cpp")
-        export_gguf(models.resolve(_DEMO), "Q4_K", folder / f"{_DEMO}-Q4_K.gguf")
-        owned = OwnServer(folder / f"{_DEMO}-Q4_K.gguf", parallel=4, context=2048)
-        url, template = owned.url, template or {"enable_thinking": True}
-        if args.answers is None:
-            args.answers = "gsm8k"
+        note(f"writing {demo.MODEL} as {demo.KIND} and starting llama.cpp")
+        file = folder / f"{demo.MODEL}-{demo.KIND}.gguf"
+        export_gguf(models.resolve(demo.MODEL), demo.KIND, file)
+        owned = OwnServer(file, parallel=4, context=2 * demo.BUDGET)
+        url, template = owned.url, template or demo.TEMPLATE
+        args.answers = args.answers or "gsm8k"
+        args.budget, args.temperature = min(args.budget, demo.BUDGET), demo.TEMPERATURE
+        args.declare = [*(args.declare or []), f"task={demo.TASK}"]
     engine = HttpEngine(
         url, owned=owned, bits=args.bits, api=args.api, template_options=template,
         api_key=os.environ.get(API_KEY_VARIABLE), **markers,
@@ -109,13 +140,82 @@ def _engine(args: argparse.Namespace, opened: ExitStack) -> HttpEngine:
     return engine
 
 
+def _demo_profile(args: argparse.Namespace, engine: HttpEngine) -> Profile | None:
+    """The one that came with the package, where it is for exactly this file."""
+    found = None if args.method or args.risk else demo.profile()
+    if found is None:
+        return None
+    identity = engine.identity(Decoding(demo.TEMPERATURE)).declare(declared(args))
+    try:
+        found.check(identity.with_known(signals=str(engine.signals(1)), budget=args.budget))
+    except (ProfileError, IdentityError) as error:
+        note(f"the demo's profile is not used: {error}")
+        return None
+    return found
+
+
+def _promise(profile: Profile, bits: float) -> str:
+    """What a profile promises, in a sentence."""
+    evidence = profile.evidence[f"{bits:g}"]
+    if not evidence["certified"]:
+        return "Its profile could certify nothing: it never stops early."
+    lost, n = evidence["losses"], evidence["certified_items"]
+    return f"Promised: at most {evidence['risk']:.1%} lost (confidence {evidence['confidence']:g}, {lost} of {n} seen)."
+
+
+def autopilot_of(args: argparse.Namespace, opened: ExitStack) -> Autopilot | None:
+    """The autopilot, where a risk is named; its state is this process's alone."""
+    if args.risk is None:
+        return None
+    if args.profile is not None or args.method is not None:
+        raise ValueError("--risk earns a promise of its own: leave out --profile and --method, or leave out --risk")
+    terms = Terms(args.risk, args.confidence, args.shadow, args.learn, args.first)
+    memory = Memory(args.state)
+    opened.enter_context(locked(args.state))
+    return Autopilot(terms, memory, answers=args.answers or "number")
+
+
+def _usual_state() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "bitcal"
+
+
+def _status(args: argparse.Namespace) -> None:
+    """What the autopilot knows, in words."""
+    known = [described(name, told) for name, told in states(args.state).items()]
+    if args.json:
+        print(json.dumps({"schema": 1, "pilots": known}))
+        return
+    for one in known:
+        print("\n".join(in_words(one)), end="\n\n")
+
+
+class _Lines(logging.Formatter):
+    """A JSON object a line: what happened, and nothing that anybody wrote."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        usual = logging.makeLogRecord({}).__dict__.keys() | {"message", "asctime"}
+        more = {key: value for key, value in record.__dict__.items() if key not in usual}
+        told = {"time": self.formatTime(record), "log": record.name, "event": record.getMessage(), **more}
+        return json.dumps(told, ensure_ascii=False)
+
+
+def _log_as_json() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines())
+    log = logging.getLogger("bitcal")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
 def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
     """How requests are controlled, by the options."""
-    own = None if args.profile is None else load_profile(args.profile)
+    own = load_profile(args.profile) if args.profile else _demo_profile(args, engine) if args.demo else None
     usual = args.method or ("complete" if own is None else "settled")
     told = declared(args)
     answers = args.answers or "number"
     opening, close = engine.thinking or (None, None)
+    built: dict[tuple[str, int, int], tuple[Controller, Any]] = {}  # with the profile, which keeps its id its own
 
     def build(method: str | None, profile: str | None, budget: int) -> Controller:
         name = method or ("settled" if profile is not None else usual)
@@ -128,10 +228,23 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
             # What it reads answers by and how thinking is marked are the profile's.
             given = {"profile": served, "declare": told}
         used = {key: value for key, value in given.items() if key in known}
-        built: Controller = build_method(name, bits=engine.bits, budget=budget, **used)
-        return built
+        # One method for all requests that name it: what it notices of drift, it notices over all of them.
+        key = (name, id(used.get("profile")), budget)
+        if key not in built:
+            if len(built) >= _MOST_METHODS:
+                built.clear()
+            built[key] = build_method(name, bits=engine.bits, budget=budget, **used), used.get("profile")
+        return built[key][0]
 
-    build(None, None, args.budget)  # what is wrong is said now
+    usual_method = build(None, None, args.budget)  # what is wrong is said now
+    about = About(
+        method="the autopilot" if args.risk else usual_method.parameters.name,
+        promise="" if own is None or args.risk else _promise(own, engine.bits),
+        temperature=args.temperature,
+        budget=args.budget,
+        prompt=demo.PROMPT if args.demo else "{question}",
+        examples=demo.EXAMPLES if args.demo else (),
+    )
     return Policy(
         build=build,
         budget=args.budget,
@@ -139,4 +252,5 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
         hosts=frozenset({*_LOCAL, args.host, *args.allow_host}),
         api_key=args.api_key,
         limits=Limits(open=args.max_open),
+        about=about,
     )

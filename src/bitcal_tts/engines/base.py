@@ -13,7 +13,7 @@ from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Controller, Decision, Probe
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landing import AnswerWriting, Landing
-from bitcal_tts.halting.session import Ask, Force, Session, SessionOutcome
+from bitcal_tts.halting.session import Ask, Force, Session, SessionOutcome, WouldBe
 from bitcal_tts.halting.signals import Signals
 
 
@@ -150,9 +150,10 @@ class Place(NamedTuple):
     limit: int | None = None
 
     @classmethod
-    def of(cls, directive: Ask | Force, format: AnswerFormat) -> Place:
-        """Where a session asks, or is to be landed."""
-        limit = directive.room if isinstance(directive, Force) else None
+    def of(cls, directive: Ask | Force | WouldBe, format: AnswerFormat) -> Place:
+        """Where a session asks, or is to be landed, or would be."""
+        assert directive.landing is not None
+        limit = None if isinstance(directive, Ask) else directive.room
         return cls(directive.at, directive.landing, format, limit=limit)
 
     def begin(self, closing: Sequence[int], cue: Sequence[int]) -> tuple[Written, AnswerWriting]:

@@ -52,14 +52,24 @@ class OwnServer:
         parallel: Requests that it decodes at once.
         context: Positions of each of them.
         threads: One a core unless told.
+        port: A free one unless told.
     """
 
-    def __init__(self, file: Path, *, parallel: int = 8, context: int = 4096, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        file: Path,
+        *,
+        parallel: int = 8,
+        context: int = 4096,
+        threads: int | None = None,
+        port: int | None = None,
+    ) -> None:
         if find_spec("xllamacpp") is None:
             raise EngineError(f"a GGUF file is run by llama.cpp, which is not here: {_INSTALL}")
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
+        if port is None:
+            with socket.socket() as one:
+                one.bind(("127.0.0.1", 0))
+                port = one.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the server)
         options = {"port": port, "parallel": parallel, "context": context, "threads": threads or os.cpu_count()}
@@ -118,6 +128,7 @@ def main() -> None:
     params.n_ctx = args.parallel * args.context
     params.cpuparams.n_threads = args.threads
     params.cpuparams_batch.n_threads = args.threads
+    params.cache_ram_mib = 0  # llama.cpp would keep up to 8 GiB of prompts that are over
     params.endpoint_slots = True
     params.endpoint_metrics = True
     server = xllamacpp.Server(params)

@@ -118,6 +118,15 @@ class Ask:
     question: Question
 
 
+@dataclass(frozen=True)
+class WouldBe:
+    """A stop that nobody makes: after `at` tokens, with a landing in `room` tokens where no answer stands yet."""
+
+    at: int
+    landing: Landing | None
+    room: int
+
+
 Directive = Go | End | Force | Ask
 GO = Go()
 
@@ -270,14 +279,13 @@ class Session:
             self._texts.append(self._landing.closing + self._landing.cue + text)
         return self._finish("halted")
 
+    def stop_here(self) -> WouldBe:
+        """What a stop here would be."""
+        return WouldBe(self.tokens, self._landing_here() if self.would_land else None, self._landing_room())
+
     def if_stopped(self, probe: Callable[[], Probe]) -> tuple[int, str | None]:
         """Tokens and answer if the request were stopped here, given what the model writes after a landing here."""
-        if self.would_land:
-            written = fitting(probe(), self._landing_room(), self._p.format)
-            if written is not None:
-                tokens, text = written
-                return self.tokens + tokens, self._p.format.value(self._p.format.cue + text)
-        return self.tokens, self._answer_of("".join(self._texts))
+        return stopped(self.stop_here(), lambda: "".join(self._texts), probe, self._p)
 
     def end(self, finish: str = "eos") -> End:
         """The model has ended by itself, and the token that says so is not counted; or `budget`: it was cut off."""
@@ -294,7 +302,7 @@ class Session:
         if self._end is None:
             raise ValueError("the request has not ended")
         text = "".join(self._texts)
-        answer = self._answer_of(text) if self._writing is None else self._writing.answer
+        answer = answer_of(text, self._p) if self._writing is None else self._writing.answer
         return SessionOutcome(
             text=text,
             tokens=self.tokens + self.landing_tokens,
@@ -306,13 +314,6 @@ class Session:
             answer=answer,
             missing=self._missing,
         )
-
-    def _answer_of(self, text: str) -> str | None:
-        """What a text answers that nobody landed; of one that never left its thinking, only what it gives outright."""
-        thinking = ThinkingTracker(self._p.opening, self._p.close)
-        thinking.feed(text)
-        format: AnswerFormat = self._p.format
-        return format.unfinished(text) if thinking.inside else format.value(text)
 
     def _columns(self, token: Token) -> Tokens:
         """A piece of a stream as columns: its bytes made text, its parts held until it is whole."""
@@ -488,3 +489,33 @@ class Session:
         self.method.finish()
         self._end = End(self.tokens + self.landing_tokens, finish, self._decision)
         return self._end
+
+
+def answer_of(text: str, p: Any) -> str | None:
+    """What a text answers that nobody landed; of one that never left its thinking, only what it gives outright.
+
+    Args:
+        text: As it stands.
+        p: Parameters of the method that it was written under: answer format and think markers.
+    """
+    thinking = ThinkingTracker(p.opening, p.close)
+    thinking.feed(text)
+    format: AnswerFormat = p.format
+    return format.unfinished(text) if thinking.inside else format.value(text)
+
+
+def stopped(where: WouldBe, text: Callable[[], str], probe: Callable[[], Probe], p: Any) -> tuple[int, str | None]:
+    """Tokens and answer of a request that is stopped somewhere.
+
+    Args:
+        where: The stop.
+        text: Up to there.
+        probe: What the model writes after a landing there; asked for where one is needed.
+        p: Parameters of the method.
+    """
+    if where.landing is not None:
+        written = fitting(probe(), where.room, p.format)
+        if written is not None:
+            tokens, answer = written
+            return where.at + tokens, p.format.value(p.format.cue + answer)
+    return where.at, answer_of(text(), p)

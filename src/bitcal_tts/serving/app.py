@@ -8,11 +8,11 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from anyio import CancelScope, CapacityLimiter, WouldBlock, to_thread
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from anyio import CancelScope, CapacityLimiter, WouldBlock, create_task_group, to_thread
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -21,13 +21,19 @@ from starlette.types import Receive, Scope, Send
 
 from bitcal_tts.engines.base import Decoding
 from bitcal_tts.engines.wire import Prompt, ServerError
-from bitcal_tts.halting.controller import Controller
-from bitcal_tts.halting.identity import IdentityError
+from bitcal_tts.halting.controller import Controller, Decision
+from bitcal_tts.halting.identity import Identity, IdentityError
+from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.halting.profile import ProfileError
 from bitcal_tts.halting.session import Session
 from bitcal_tts.serving.asked import Asked, BadRequestError, read_asked
+from bitcal_tts.serving.autopilot import Autopilot
 from bitcal_tts.serving.generation import Generation
+from bitcal_tts.serving.metrics import Metrics
+from bitcal_tts.serving.pages import PATHS, About, page
+from bitcal_tts.serving.pilot import Course
 from bitcal_tts.serving.shapes import Answer
+from bitcal_tts.serving.state import Setting
 from bitcal_tts.serving.upstream import Upstream
 
 HEADER = "x-bitcal"
@@ -60,6 +66,7 @@ class Policy:
         temperature: Where a client does not say.
         hosts: Names by which the sidecar may be addressed.
         api_key: That clients must send; None where there is none.
+        about: What the page says of it.
         limits: What they may ask for.
     """
 
@@ -69,24 +76,7 @@ class Policy:
     hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "::1"})
     api_key: str | None = None
     limits: Limits = Limits()
-
-
-class Metrics:
-    """What is counted, for Prometheus."""
-
-    def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.requests = Counter("bitcal_requests", "Requests by what became of them", ["kind"], registry=registry)
-        self.reasons = Counter(
-            "bitcal_ended", "Controlled generations by why they ended", ["reason"], registry=registry
-        )
-        self.tokens = Counter("bitcal_tokens", "Tokens of controlled generations", ["kind"], registry=registry)
-        self.errors = Counter("bitcal_upstream_errors", "Upstream failures", registry=registry)
-        self.open = Gauge("bitcal_open_requests", "Requests that are being answered", registry=registry)
-        self.own = Histogram(
-            "bitcal_own_seconds_per_token", "Time the sidecar itself takes a token", registry=registry,
-            buckets=(1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
-        )  # fmt: skip
+    about: About = field(default_factory=About)
 
 
 class Sidecar:
@@ -95,10 +85,11 @@ class Sidecar:
     Args:
         upstream: The server; fixed for as long as it runs.
         policy: How requests are controlled.
+        autopilot: Earns a promise for requests that name no method.
     """
 
-    def __init__(self, upstream: Upstream, policy: Policy) -> None:
-        self._upstream, self._policy = upstream, policy
+    def __init__(self, upstream: Upstream, policy: Policy, autopilot: Autopilot | None = None) -> None:
+        self._upstream, self._policy, self.autopilot = upstream, policy, autopilot
         self.metrics = Metrics()
         self._places = CapacityLimiter(policy.limits.open)
 
@@ -108,6 +99,9 @@ class Sidecar:
         routes = [
             Route("/healthz", self._health, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
+            Route("/bitcal/autopilot", self._autopilot, methods=["GET"]),
+            Route("/bitcal/about", self._about, methods=["GET"]),
+            *(Route(path, self._page, methods=["GET"]) for path in PATHS),
             Route("/v1/chat/completions", self._guarded(self._chat), methods=["POST"]),
             Route("/v1/completions", self._guarded(self._completion), methods=["POST"]),
             Route("/{path:path}", self._guarded(self._other), methods=everything),
@@ -115,7 +109,13 @@ class Sidecar:
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
-            yield
+            async with create_task_group() as tasks:
+                if self.autopilot is not None:
+                    self.autopilot.begin(tasks)
+                yield
+                tasks.cancel_scope.cancel()
+            if self.autopilot is not None:
+                self.autopilot.close()
             await self._upstream.close()
 
         return Starlette(routes=routes, lifespan=lifespan)
@@ -123,7 +123,21 @@ class Sidecar:
     async def _health(self, request: Request) -> Response:
         return self._refused(request) or JSONResponse({"status": "ok"})
 
+    async def _page(self, request: Request) -> Response:
+        return self._elsewhere(request) or page(request.url.path)
+
+    async def _about(self, request: Request) -> Response:
+        engine, key = self._upstream.engine, self._policy.api_key
+        about = self._policy.about.told(engine.describe()["model"], engine.bits, needs_key=key is not None)
+        return self._elsewhere(request) or JSONResponse(about)
+
+    async def _autopilot(self, request: Request) -> Response:
+        pilots = [] if self.autopilot is None else self.autopilot.status()
+        return self._refused(request) or JSONResponse({"on": self.autopilot is not None, "pilots": pilots})
+
     async def _metrics(self, request: Request) -> Response:
+        if self.autopilot is not None:
+            self.metrics.pilots(self.autopilot.status())
         told = generate_latest(self.metrics.registry)
         return self._refused(request) or Response(told, media_type=CONTENT_TYPE_LATEST)
 
@@ -156,12 +170,19 @@ class Sidecar:
         """Where the upstream is, is nobody's business."""
         return str(error).replace(self._upstream.engine.url, "the upstream")
 
-    def _refused(self, request: Request) -> Response | None:
+    def _elsewhere(self, request: Request) -> Response | None:
+        """Refuses who addresses the sidecar by a name that is not its own."""
         host = request.headers.get("host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         if name.strip("[]") not in self._policy.hosts:
             return _error(421, f"this is not {name[:80]!r}: name it with --allow-host", "invalid_request_error")
-        key = self._policy.api_key
+        return None
+
+    def _refused(self, request: Request) -> Response | None:
+        """Refuses that, and who does not have the key."""
+        elsewhere, key = self._elsewhere(request), self._policy.api_key
+        if elsewhere is not None:
+            return elsewhere
         if key is not None:
             sent = request.headers.get("authorization", "").removeprefix("Bearer ")
             if not hmac.compare_digest(sent.encode(), key.encode()):
@@ -203,21 +224,22 @@ class Sidecar:
             return await self._pass_on(request, unread, asked)
         prompt = await to_thread.run_sync(self._prompt, asked)
         try:
-            session = self._session(asked, self._method(asked, prompt))
+            course = self._course(asked, prompt)
         except ValueError as error:
             if isinstance(error, BadRequestError):
                 raise
             return await self._pass_on(request, unread, str(error))  # a promise that does not hold here, or no signals
-        generation = Generation(self._upstream, session, prompt, asked.decoding, asked.seed)
+        generation = Generation(self._upstream, course, prompt, asked.decoding, asked.seed)
         try:
             self._places.acquire_on_behalf_of_nowait(generation)
         except WouldBlock:
+            generation.leave()
             return _error(429, f"{self._policy.limits.open} requests are open already", "rate_limit_error")
         engine = self._upstream.engine
         answer = Answer(asked, engine.describe()["model"], engine.thinking)
         self.metrics.requests.labels("controlled").inc()
         self.metrics.open.inc()
-        headers = {HEADER: f"controlled: {session.method.parameters.name}"}
+        headers = {HEADER: f"controlled: {course.method}"}
         texts = self._in_time(generation)
 
         async def leave() -> None:
@@ -227,7 +249,7 @@ class Sidecar:
         try:
             first = await anext(texts, "")  # an upstream that is not there is an error, not the beginning of a stream
             if asked.stream:
-                events = self._events(generation, answer, first, texts)
+                events = self._events(asked, generation, answer, first, texts)
                 return _Owned(leave, events, media_type="text/event-stream", headers=headers)
             answer.feed(first)
             async for text in texts:
@@ -252,7 +274,7 @@ class Sidecar:
                 yield text
 
     async def _events(
-        self, generation: Generation, answer: Answer, first: str, texts: AsyncIterator[str]
+        self, asked: Asked, generation: Generation, answer: Answer, first: str, texts: AsyncIterator[str]
     ) -> AsyncIterator[str]:
         """A stream of server-sent events."""
         try:
@@ -264,6 +286,8 @@ class Sidecar:
                 self.metrics.own.observe(time.perf_counter() - began)
                 for event in events:
                     yield _sent(event)
+                if asked.trace:
+                    yield _sent(answer.told(generation.seen()))
             self._count(generation)
             for event in answer.end(generation):
                 yield _sent(event)
@@ -273,6 +297,7 @@ class Sidecar:
         yield "data: [DONE]\n\n"
 
     def _leave(self, generation: Generation) -> None:
+        generation.leave()
         self._places.release_on_behalf_of(generation)
         self.metrics.open.dec()
 
@@ -281,7 +306,11 @@ class Sidecar:
         self.metrics.reasons.labels(outcome.reason).inc()
         self.metrics.tokens.labels("answered").inc(outcome.tokens)
         self.metrics.tokens.labels("probes").inc(outcome.probe_tokens)
-        _LOG.info("%s after %d of %d tokens", outcome.reason, outcome.tokens, generation.cap)
+        _LOG.info(
+            "ended",
+            extra={"method": generation.course.method, "reason": outcome.reason, "tokens": outcome.tokens,
+                   "probe_tokens": outcome.probe_tokens, "cap": generation.cap},
+        )  # fmt: skip
 
     def _read(self, body: bytes, *, chat: bool) -> tuple[Asked | str, bytes]:
         """What is asked, and the body without what is ours."""
@@ -302,30 +331,60 @@ class Sidecar:
             return engine.wire.text_prompt(asked.prompt)
         return engine.wire.prompt(asked.messages, {**engine.template_options, **asked.options})
 
-    def _method(self, asked: Asked, prompt: Prompt) -> Controller:
-        """What halts a request, with a cap that the model has room for."""
-        policy, positions = self._policy, self._upstream.engine.max_positions
-        caps = [policy.budget, *([] if asked.cap is None else [asked.cap])]
-        if positions is not None:
-            if prompt.tokens >= positions:
-                raise BadRequestError(f"the prompt has {prompt.tokens:,} tokens, and the model takes {positions:,}")
-            caps.append(positions - prompt.tokens)
+    def _course(self, asked: Asked, prompt: Prompt) -> Course:
+        """What a request will take, with a cap that the model has room for."""
+        engine, policy = self._upstream.engine, self._policy
+        cap = min(policy.budget, asked.cap or policy.budget)
+        room = cap if engine.max_positions is None else min(cap, engine.max_positions - prompt.tokens)
+        if room < 1:
+            raise BadRequestError(
+                f"the prompt has {prompt.tokens:,} tokens, and the model takes {engine.max_positions:,}"
+            )
+        identity = engine.identity(Decoding(**{**vars(asked.decoding), "seed": 0}))
+        identity = identity.with_known(template_options={**engine.template_options, **asked.options})
+        options: dict[str, Any] = {
+            "identity": identity, "question": asked.question, "count_tokens": lambda text: len(engine.encode(text))
+        }  # fmt: skip
+        piloted = self.autopilot is not None and asked.method is None and asked.profile is None
+        if piloted and cap == room:
+            return self._piloted(identity, cap, options)
         try:
-            return policy.build(asked.method, asked.profile, min(caps))
+            method = (
+                to_the_end(min(cap, room)) if piloted else policy.build(asked.method, asked.profile, min(cap, room))
+            )
         except (ProfileError, IdentityError):
             raise
         except ValueError as error:
             raise BadRequestError(str(error)) from None
+        looks: list[tuple[int, float]] = []
+        if asked.trace:
 
-    def _session(self, asked: Asked, method: Controller) -> Session:
+            def note(decision: Decision) -> None:
+                if decision.score is not None:
+                    looks.append((decision.tokens, decision.score))
+
+            options["watch"] = note
+        course = Course(Session(method, signals=engine.signals(method.parameters.chunk_size), **options))
+        course.looks = looks
+        return course
+
+    def _piloted(self, identity: Identity, cap: int, options: dict[str, Any]) -> Course:
+        """A request of which the autopilot decides what becomes."""
         engine = self._upstream.engine
-        return Session(
-            method,
-            signals=engine.signals(method.parameters.chunk_size),
-            identity=engine.identity(Decoding(**{**vars(asked.decoding), "seed": 0})),
-            question=asked.question,
-            count_tokens=lambda text: len(engine.encode(text)),
+        assert self.autopilot is not None
+        signals = engine.signals(1)
+        tied = {key: value for key, value in identity.known.items() if key != "system"}  # the traffic is what it is
+        setting = Setting(
+            identity=Identity(tied, identity.declared).with_known(signals=str(signals), budget=cap),
+            bits=engine.bits,
+            budget=cap,
+            answers=self.autopilot.answers,
+            markers=engine.thinking or (None, None),
         )
+        pilot = self.autopilot.pilot(setting)
+        if pilot is None:
+            raise ValueError("requests come with too many settings for the autopilot to learn about each")
+        return pilot.course(signals=signals, **options)
 
 
 class _Owned(StreamingResponse):

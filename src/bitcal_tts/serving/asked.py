@@ -15,7 +15,7 @@ CONTROLLED = words_of(
     "user bitcal chat_template_kwargs store metadata"
 )
 """Keys that a request may have and be controlled all the same; any other one asks for what is not controlled here."""
-KEYS = ("method", "budget", "profile", "off")
+KEYS = ("method", "budget", "profile", "off", "trace")
 """What a request may say under `bitcal`."""
 _PLAIN = {"frequency_penalty": 0, "presence_penalty": 0, "logprobs": False, "n": 1, "echo": False, "best_of": 1}
 """Values that ask for nothing."""
@@ -42,6 +42,7 @@ class Asked:
         usage: Whether a stream ends with its usage.
         method: By name; None is the sidecar's own.
         profile: By name.
+        trace: Whether a stream tells what is seen of each token, and the scores.
     """
 
     chat: bool
@@ -56,6 +57,7 @@ class Asked:
     usage: bool
     method: str | None = None
     profile: str | None = None
+    trace: bool = False
 
 
 def read_asked(body: Mapping[str, Any], *, chat: bool, temperature: float) -> Asked | str:
@@ -116,6 +118,7 @@ def read_asked(body: Mapping[str, Any], *, chat: bool, temperature: float) -> As
         usage=bool(options.get("include_usage")),
         method=ours.get("method"),
         profile=ours.get("profile"),
+        trace=bool(ours.get("trace")),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
 from threading import Event
 from typing import Any
@@ -13,7 +14,18 @@ from bitcal_tts.engines.base import Decoding, Place, Written
 from bitcal_tts.engines.flight import as_tokens
 from bitcal_tts.engines.http import GREEDY
 from bitcal_tts.engines.wire import Piece, Prompt, Standing
-from bitcal_tts.halting.session import Ask, Directive, End, Force, Session, SessionOutcome, Tokens
+from bitcal_tts.halting.controller import Probe
+from bitcal_tts.halting.session import (
+    Ask,
+    Directive,
+    End,
+    Force,
+    SessionOutcome,
+    Tokens,
+    WouldBe,
+    stopped,
+)
+from bitcal_tts.serving.pilot import Course
 from bitcal_tts.serving.upstream import Upstream
 
 
@@ -22,15 +34,16 @@ class Generation:
 
     Args:
         upstream: Decodes.
-        session: Decides.
+        course: Decides.
         prompt: What the model goes on with.
         decoding: How tokens are chosen.
         seed: Of this request.
     """
 
-    def __init__(self, upstream: Upstream, session: Session, prompt: Prompt, decoding: Decoding, seed: int) -> None:
-        self._upstream, self._session, self.prompt = upstream, session, prompt
+    def __init__(self, upstream: Upstream, course: Course, prompt: Prompt, decoding: Decoding, seed: int) -> None:
+        self._upstream, self.course, self._session, self.prompt = upstream, course, course.session, prompt
         self._decoding, self._seed = decoding, seed
+        self._seen: list[tuple[str, float | None]] = []
         self._ids: list[int] = []
         self._texts: list[str] = []
 
@@ -38,6 +51,10 @@ class Generation:
     def cap(self) -> int:
         """Most tokens, thinking and answer together."""
         return int(self._session.method.parameters.budget)
+
+    def leave(self) -> None:
+        """It has come to its end, or has been given up."""
+        self.course.leave(self)
 
     @property
     def outcome(self) -> SessionOutcome:
@@ -68,9 +85,20 @@ class Generation:
     def _take(self, piece: Piece) -> Directive:
         engine = self._upstream.engine
         tokens = as_tokens(piece, engine.vocabulary, full=engine.is_full)
+        entropies: Sequence[float | None] = tokens.entropies or [None] * len(tokens.texts)
+        self._seen += zip(tokens.texts, entropies, strict=True)
         self._ids += piece.ids
         self._texts += tokens.texts
         return self._session.feed(tokens)
+
+    def seen(self) -> dict[str, Any]:
+        """What is new: tokens with their entropies, looks with their scores, and the bar."""
+        tokens, self._seen = self._seen, []
+        looks = self.course.looks[:]
+        self.course.looks.clear()
+        threshold = getattr(self._session.method.parameters, "threshold", None)
+        bar = threshold if threshold is not None and math.isfinite(threshold) else None
+        return {"tokens": tokens, "looks": looks, "threshold": bar}
 
     async def _land(self, directive: Force) -> AsyncIterator[str]:
         """The upstream's stream is closed; the landing is appended, and the model goes on greedily after it."""
@@ -79,6 +107,7 @@ class Generation:
         for ids, text in zip(forced, (closing, cue), strict=True):
             if ids:
                 self._session.feed(Tokens([text, *[""] * (len(ids) - 1)]), forced=True)
+        self._seen.append((closing + cue, None))
         yield closing + cue
         before = self._standing(directive.at)
         landed = Standing(self.prompt, [*before.ids, *forced[0], *forced[1]], before.text + closing + cue)
@@ -88,16 +117,29 @@ class Generation:
         async with stream as pieces:
             async for piece in pieces:
                 ended = self._session.feed(Tokens([piece.text, *[""] * (len(piece.ids) - 1)]))
+                self._seen.append((piece.text, None))
                 yield piece.text
                 if isinstance(ended, End):
                     return
         self._session.end()
 
-    async def _probe(self, directive: Ask) -> Written:
+    async def _probe(self, directive: Ask | WouldBe, *, entropy: bool = True) -> Written:
         """What the model would answer here, by a request aside."""
         place = Place.of(directive, self._session.method.parameters.format)
-        write = partial(self._upstream.engine.write, entropy=True)
+        write = partial(self._upstream.engine.write, entropy=entropy)
         return await to_thread.run_sync(write, self._standing(directive.at), place, Event())
+
+    async def if_stopped(self, where: WouldBe) -> tuple[int, str | None, int]:
+        """Tokens and answer of a stop that was not made, and tokens that finding out took."""
+        probe = None if where.landing is None else (await self._probe(where, entropy=False)).probe()
+
+        def written() -> Probe:
+            assert probe is not None
+            return probe
+
+        text = partial("".join, self._texts[: where.at])
+        tokens, answer = stopped(where, text, written, self._session.method.parameters)
+        return tokens, answer, 0 if probe is None else probe.n_tokens
 
     def _standing(self, at: int) -> Standing:
         return Standing(self.prompt, self._ids[:at], "".join(self._texts[:at]))
@@ -109,10 +151,10 @@ class Generation:
 
 def account(generation: Generation) -> dict[str, Any]:
     """What a response says of the control: why it ended, and that its cap was kept."""
-    outcome, p = generation.outcome, generation._session.method.parameters
-    decision = outcome.decision
+    outcome, p = generation.outcome, generation.course.session.method.parameters
+    decision, admitted = outcome.decision, generation.course.admitted
     return {
-        "method": p.name,
+        "method": generation.course.method,
         "reason": outcome.reason,
         "step": None if decision is None else decision.tokens,
         "score": None if decision is None else decision.score,
@@ -123,4 +165,5 @@ def account(generation: Generation) -> dict[str, Any]:
         "probe_tokens": outcome.probe_tokens,
         "landing_tokens": outcome.landing_tokens,
         "escalated": False,
+        **({} if admitted is None else {"autopilot": {"phase": admitted.phase, "role": admitted.role}}),
     }

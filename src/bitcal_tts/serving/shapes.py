@@ -84,6 +84,10 @@ class Answer:
         """Events for a piece of text."""
         return self._events(self._apart.feed(text))
 
+    def told(self, seen: dict[str, Any]) -> dict[str, Any]:
+        """An event that adds no text, for one who wants to see what is seen."""
+        return {**self._event({}), "choices": [], "bitcal": seen}
+
     def end(self, generation: Generation) -> list[dict[str, Any]]:
         """The last events of a stream: the rest, the reason, the account, the usage."""
         events = self._events(self._apart.rest())

@@ -1,0 +1,66 @@
+"""The autopilot: a pilot for every setting that requests come with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from anyio.abc import TaskGroup
+
+from bitcal_tts.calibration.recording import BLANK
+from bitcal_tts.halting.settled import SettledParameters
+from bitcal_tts.serving.memory import Memory
+from bitcal_tts.serving.pilot import Pilot
+from bitcal_tts.serving.state import Setting, Terms
+
+MOST_PILOTS = 16
+
+
+class Autopilot:
+    """A pilot for every setting that requests come with.
+
+    Args:
+        terms: What is to be promised.
+        memory: Keeps what they learn.
+        answers: How answers are written.
+        chance: Draws the share that is sampled.
+    """
+
+    def __init__(
+        self, terms: Terms, memory: Memory, *, answers: str, chance: Callable[[], float] | None = None
+    ) -> None:
+        if SettledParameters(name="settled", bits=16, budget=64, answers=answers, profile=BLANK).format.values is None:
+            raise ValueError(f"the autopilot reads values off the text, which answers of the kind {answers} have not")
+        self.terms, self.answers, self._memory = terms, answers, memory
+        self._make = partial(Pilot, terms=terms, memory=memory, chance=chance)
+        self._pilots: dict[str, Pilot] = {}
+        self._tasks: TaskGroup | None = None
+
+    def begin(self, tasks: TaskGroup) -> None:
+        """Side requests are made among these tasks."""
+        self._tasks = tasks
+        for pilot in self._pilots.values():
+            pilot.begin(tasks)
+
+    def pilot(self, setting: Setting) -> Pilot | None:
+        """The one for a setting; None where there are too many settings to learn about each."""
+        name = setting.name(self.terms)
+        if name not in self._pilots:
+            if len(self._pilots) >= MOST_PILOTS:
+                return None
+            self._pilots[name] = self._make(setting)
+            if self._tasks is not None:
+                self._pilots[name].begin(self._tasks)
+        return self._pilots[name]
+
+    def status(self) -> list[dict[str, Any]]:
+        """Of all pilots, the busiest first."""
+        told = [pilot.status() for pilot in self._pilots.values()]
+        return sorted(told, key=lambda one: -one["requests"])
+
+    def close(self) -> None:
+        """Keep what is known."""
+        for pilot in self._pilots.values():
+            pilot.remember()
+        self._memory.close()

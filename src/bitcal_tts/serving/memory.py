@@ -1,0 +1,124 @@
+"""What the autopilot knows, kept over restarts: numbers that texts were turned into, and never the texts."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
+
+FILE = "autopilot.sqlite"
+_TABLES = """
+CREATE TABLE IF NOT EXISTS pilots (name TEXT PRIMARY KEY, state TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS looks (name TEXT, epoch INTEGER, number INTEGER, data BLOB NOT NULL,
+                                  PRIMARY KEY (name, epoch, number));
+"""
+
+
+class StateError(ValueError):
+    """State that cannot be read; the message says what to do."""
+
+
+class Memory:
+    """A folder with a database: every change is made as a whole or not at all.
+
+    Args:
+        folder: Made where it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        with _told(folder):
+            self._database = sqlite3.connect(folder / FILE, isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=NORMAL")
+            self._database.executescript(_TABLES)
+
+    def close(self) -> None:
+        """Give it back."""
+        self._database.close()
+
+    def save(self, name: str, state: dict[str, Any]) -> None:
+        """What a pilot knows now."""
+        with _told(self.folder):
+            self._database.execute("INSERT OR REPLACE INTO pilots VALUES (?, ?)", (name, json.dumps(state)))
+
+    def load(self, name: str) -> dict[str, Any] | None:
+        """What a pilot knew."""
+        with _told(self.folder):
+            found = self._database.execute("SELECT state FROM pilots WHERE name = ?", (name,)).fetchone()
+            return None if found is None else json.loads(found[0])
+
+    def keep(self, name: str, epoch: int, number: int, table: LookTable) -> None:
+        """A request that a scorer may be fitted on."""
+        with _told(self.folder):
+            row = (name, epoch, number, _packed(table))
+            self._database.execute("INSERT OR REPLACE INTO looks VALUES (?, ?, ?, ?)", row)
+
+    def kept(self, name: str, epoch: int) -> list[LookTable]:
+        """The requests of an epoch, in their order."""
+        with _told(self.folder):
+            query = "SELECT data FROM looks WHERE name = ? AND epoch = ? ORDER BY number"
+            return [_unpacked(data) for (data,) in self._database.execute(query, (name, epoch))]
+
+    def forget(self, name: str, before: int) -> None:
+        """Requests of epochs that are over."""
+        with _told(self.folder):
+            self._database.execute("DELETE FROM looks WHERE name = ? AND epoch < ?", (name, before))
+
+
+def states(folder: Path) -> dict[str, dict[str, Any]]:
+    """What all pilots know, for one who only reads; the sidecar may be running."""
+    if not (folder / FILE).exists():
+        raise StateError(f"there is no autopilot's state in {folder}: bitcal serve --risk 0.02 keeps one; see --state")
+    with _told(folder):
+        database = sqlite3.connect(f"file:{folder / FILE}?mode=ro", uri=True)
+        try:
+            return {name: json.loads(state) for name, state in database.execute("SELECT name, state FROM pilots")}
+        finally:
+            database.close()
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.DatabaseError, json.JSONDecodeError, KeyError, ValueError) as error:
+        if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
+            raise OSError(f"the autopilot's state cannot be written: the disk of {folder} is full") from None
+        raise StateError(
+            f"the autopilot's state in {folder} cannot be used ({error}): move {FILE} away, and it learns anew"
+        ) from None
+
+
+def _packed(table: LookTable) -> bytes:
+    arrays: dict[str, Any] = {}
+    for field in fields(LookTable):
+        value = getattr(table, field.name)
+        if isinstance(value, Stops | CandidateRows):
+            arrays |= {f"{field.name}.{part.name}": getattr(value, part.name) for part in fields(value)}
+        else:
+            arrays[field.name] = np.asarray(value)
+    out = io.BytesIO()
+    np.savez_compressed(out, **arrays)
+    return out.getvalue()
+
+
+def _unpacked(data: bytes) -> LookTable:
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        values: dict[str, Any] = {}
+        for name, kind in (("stops", Stops), ("ends", Stops), ("candidates", CandidateRows)):
+            values[name] = kind(**{part.name: arrays[f"{name}.{part.name}"] for part in fields(kind)})
+        plain = ("trace", "at", "full_tokens", "full_right", "scores")
+        return LookTable(
+            **{name: arrays[name] for name in plain}, **values, strict=bool(arrays["strict"]), read=bool(arrays["read"])
+        )

@@ -1,0 +1,402 @@
+"""The autopilot: earns a promise from the traffic itself, keeps measuring it, and takes it back where it fails.
+
+It begins by letting everything run to its end. Of a sampled share it notes what `settled` would have seen; a scorer is
+fitted on that, and from then on would-be stops of the sampled share are tried as side requests: a stop is lost where it
+answers otherwise than the whole request did. When losses are proven to be rarer than the risk, requests are stopped. A
+share runs to its end for ever, and is what the promise and the savings are measured by.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+from anyio import CapacityLimiter, to_thread
+from anyio.abc import TaskGroup
+
+from bitcal_tts.calibration.anytime import Alarm, Mean
+from bitcal_tts.calibration.recording import Walker
+from bitcal_tts.calibration.store import save_profile
+from bitcal_tts.engines.wire import ServerError
+from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.methods import build_method, to_the_end
+from bitcal_tts.halting.profile import Profile
+from bitcal_tts.halting.session import Session, WouldBe
+from bitcal_tts.halting.settled import CERTIFIED, Settled
+from bitcal_tts.serving.memory import Memory
+from bitcal_tts.serving.observing import Observed
+from bitcal_tts.serving.rounds import Round, Trial, first_looks, fit_round
+from bitcal_tts.serving.state import Setting, State, Terms
+from bitcal_tts.serving.status import described
+from bitcal_tts.traces.looks import LookTable
+
+GROWTH = 3
+_AGAIN = 50
+REFINED = 600
+"""Requests after which a round's looser thresholds are no longer tried on the share that learning takes."""
+PATIENCE = 1000.0
+"""Measured requests, on average, after which a promise that is just kept is taken back in error."""
+_MOST_WAITING = 512
+_AT_ONCE = 8
+_HISTORY = 400
+_LOG = logging.getLogger("bitcal.autopilot")
+
+
+class Ended(Protocol):
+    """A request that ran to its end and can still be asked what a stop would have answered."""
+
+    async def if_stopped(self, where: WouldBe) -> tuple[int, str | None, int]:
+        """Tokens and answer of a stop, and tokens that finding out took."""
+        ...
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """What becomes of a request: `watched` runs to its end and is learned from, `stopped` is, `plain` runs to its end.
+
+    Attributes:
+        role: One of the three.
+        phase: Of the autopilot.
+        number: Of a watched one.
+        method: What halts a stopped one.
+    """
+
+    role: str
+    phase: str
+    number: int = -1
+    method: Settled | None = None
+
+
+class Course:
+    """What one request takes: a session, and where it is the autopilot's, what it is to it.
+
+    Args:
+        session: Decides.
+        pilot: Learns from it, where it does.
+        admitted: What becomes of it.
+        observed: Looks at it, where it is watched.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        pilot: Pilot | None = None,
+        admitted: Admitted | None = None,
+        observed: Observed | None = None,
+    ) -> None:
+        self.session, self.admitted = session, admitted
+        self.looks: list[tuple[int, float]] = []
+        """Tokens and scores of looks that nobody has been told of yet."""
+        self._pilot, self._observed = pilot, observed
+
+    @property
+    def method(self) -> str:
+        """What halts it; `autopilot` where nothing does yet."""
+        stopped = self.admitted is None or self.admitted.role == "stopped"
+        return str(self.session.method.parameters.name) if stopped else "autopilot"
+
+    def leave(self, ended: Ended) -> None:
+        """It has come to its end, or has been given up."""
+        pilot, self._pilot = self._pilot, None
+        if pilot is None or self.admitted is None:
+            return
+        if not self.session.over:
+            pilot.unfinished(self.admitted)
+            return
+        pilot.spent(self.admitted, self.session.outcome.tokens)
+        if self._observed is not None:
+            pilot.ended(self.admitted, (self._observed, ended))
+
+
+class Pilot:
+    """Learns from the requests of one setting, and decides which of them are stopped.
+
+    Args:
+        setting: What they have in common.
+        terms: What is to be promised.
+        memory: Keeps what it learns.
+        chance: Draws the share that is sampled: a number from 0 to 1.
+    """
+
+    def __init__(
+        self, setting: Setting, terms: Terms, memory: Memory, *, chance: Callable[[], float] | None = None
+    ) -> None:
+        self.setting, self.terms, self.name = setting, terms, setting.name(terms)
+        self._memory, self._chance = memory, chance or random.SystemRandom().random
+        self._walker = Walker(setting.parameters())
+        told = memory.load(self.name)
+        self.state = State(due=terms.first) if told is None else State.from_dict(told["state"])
+        self._tables: list[LookTable] = memory.kept(self.name, self.state.epoch)
+        self._method: Settled | None = None
+        self._next = self.state.numbers
+        self._ended: dict[int, tuple[Observed, Ended] | None] = {}
+        self._taking = False
+        self._begun = self._applied = 0
+        self._tried: dict[int, tuple[LookTable, Trial | None, Round]] = {}
+        self._limiter = CapacityLimiter(_AT_ONCE)
+        self._tasks: TaskGroup | None = None
+        if self.state.served is not None:
+            self._serve(self.state.served)
+
+    def begin(self, tasks: TaskGroup) -> None:
+        """Side requests are made among these tasks."""
+        self._tasks = tasks
+
+    @property
+    def phase(self) -> str:
+        """`learning`, or `stopping` where a promise holds."""
+        return "learning" if self.state.served is None else "stopping"
+
+    def course(self, **options: Any) -> Course:
+        """What the next request will take.
+
+        Args:
+            **options: Of its session.
+        """
+        admitted = self._admit()
+        if admitted.role == "watched":
+            observed = Observed(self._walker, **options)
+            return Course(observed.session, self, admitted, observed)
+        return Course(Session(admitted.method or to_the_end(self.setting.budget), **options), self, admitted)
+
+    def _admit(self) -> Admitted:
+        """Decide what becomes of the next request, by chance alone."""
+        state, terms = self.state, self.terms
+        earned = state.served is not None and state.round is not None and state.round.n >= REFINED
+        if self._chance() < (terms.shadow if earned else terms.learn) and len(self._ended) < _MOST_WAITING:
+            state.numbers += 1
+            return Admitted("watched", self.phase, state.numbers - 1)
+        return Admitted("plain" if self._method is None else "stopped", self.phase, method=self._method)
+
+    def spent(self, admitted: Admitted, tokens: int) -> None:
+        """A request has ended, after so many tokens."""
+        counts = self.state.counts
+        setattr(counts, admitted.role, getattr(counts, admitted.role) + 1)
+        counts.tokens += tokens
+        if admitted.role != "stopped":
+            return
+        counts.stopped_tokens += tokens
+        monitor = None if self._method is None else self._method.monitor
+        if admitted.method is self._method and monitor is not None and monitor.drifted:
+            self._relearn(f"scores have drifted after {monitor.requests} requests: this is not what was learned from")
+
+    def unfinished(self, admitted: Admitted) -> None:
+        """A request did not come to its end: it counts for nothing."""
+        self.state.counts.unfinished += 1
+        if admitted.role == "watched":
+            self.ended(admitted, None)
+
+    def ended(self, admitted: Admitted, what: tuple[Observed, Ended] | None) -> None:
+        """A watched request has ended. Requests are learned from in the order in which they were asked."""
+        self._ended[admitted.number] = what
+        if self._tasks is not None and not self._taking:
+            self._taking = True
+            self._tasks.start_soon(self._take_ended)
+
+    async def _take_ended(self) -> None:
+        try:
+            while self._next in self._ended:
+                number, what = self._next, self._ended.pop(self._next)
+                self._next += 1
+                if what is None:
+                    continue
+                table = await to_thread.run_sync(what[0].table)
+                if self.state.round is None:
+                    self._learn(number, table)
+                    await self._fit_when_due()
+                else:
+                    self._begun += 1
+                    assert self._tasks is not None
+                    self._tasks.start_soon(self._try, self._begun - 1, table, *what, self.state.round)
+        finally:
+            self._taking = False
+
+    def _learn(self, number: int, table: LookTable) -> None:
+        self._tables.append(table)
+        self._memory.keep(self.name, self.state.epoch, number, table)
+        self.state.learned += 1
+        self.remember()
+
+    async def _fit_when_due(self) -> None:
+        """Fit a scorer where there is enough to fit it on."""
+        state, terms = self.state, self.terms
+        if state.learned < state.due:
+            return
+        level = (1 - terms.confidence) * 0.5 ** (state.rounds + 1)  # all rounds together keep the confidence
+        try:
+            state.round = await to_thread.run_sync(fit_round, list(self._tables), terms.risk, level)
+        except ValueError as error:
+            state.due = state.learned + _AGAIN
+            self._event(f"no scorer yet: {error}")
+            return
+        state.rounds += 1
+        self._event(f"scorer {state.rounds} fitted on {state.learned} requests; stops are being tried")
+        self.remember()
+
+    async def _try(self, place: int, table: LookTable, observed: Observed, ended: Ended, of: Round) -> None:
+        """Find out by side requests what stops of a request would have come to."""
+        trial: Trial | None = None
+        try:
+            async with self._limiter:
+                judged = await to_thread.run_sync(table.judged, of.scorer.scores)
+                trial = await _trial(judged, observed, ended, of.thresholds, self._wanted(of))
+        except ServerError as error:
+            _LOG.warning("a side request failed: %s", error)
+        finally:
+            self._tried[place] = table, trial, of
+        while self._applied in self._tried:
+            self._applied += 1
+            self._apply(*self._tried.pop(self._applied - 1))
+
+    def _wanted(self, of: Round) -> range:
+        """Thresholds that are worth a side request: the one that is served, and those after it that may pass."""
+        served = self.state.served
+        if served is None:
+            return range(len(of.thresholds))
+        last = len(of.thresholds) if of.n < REFINED else min(served + 2, len(of.thresholds))
+        return range(served, last)
+
+    def _apply(self, table: LookTable, trial: Trial | None, of: Round) -> None:
+        state = self.state
+        if trial is None:
+            state.counts.unfinished += 1
+            return
+        state.counts.trial_tokens += trial.spent
+        if of is not state.round:
+            return  # what it was tried for is over
+        of.take(trial)
+        if state.served is None:
+            self._learn(state.learned, table)
+        else:
+            self._measure(trial, state.served)
+        if state.round is None:
+            return  # the measured loss has ended the promise
+        if of.served is None and state.learned >= self.terms.first * GROWTH**state.rounds:
+            self._event(f"{of.n} requests did not earn a promise: another scorer is fitted on {state.learned}")
+            state.round, state.due = None, state.learned
+        elif of.served is not None and of.served != state.served:
+            self._promise(of.served)
+        self._note()
+        self.remember()
+
+    def _measure(self, trial: Trial, served: int) -> None:
+        """The promise and the savings, by a request of the share that runs to its end."""
+        lost, cost = trial.lost[served], trial.cost[served]
+        alarm = self.state.alarm
+        if lost is None or cost is None or alarm is None:
+            return
+        alarm.take(lost=lost)
+        self.state.saved.take(min(1.0, max(0.0, 1 - cost / max(1, trial.full))))
+        if alarm.rung:
+            self._relearn(f"{alarm.losses} of {alarm.n} stops were lost where {self.terms.risk:.1%} were promised")
+
+    def _promise(self, served: int) -> None:
+        of = self.state.round
+        assert of is not None
+        first = self.state.served is None
+        self._serve(served)
+        self.state.served = served
+        self.state.alarm = Alarm(self.terms.risk, PATIENCE)
+        if first:
+            self.state.since, self.state.saved = time.time(), Mean()
+        bets = of.bets[served]
+        promise = f"promised: at most {self.terms.risk:.1%} lost (confidence {self.terms.confidence:g})"
+        evidence = f"by {bets.losses} lost of {bets.n} tried; it takes {of.share(served):.0%} of the tokens"
+        self._event(f"{promise}, {evidence}", why=True)
+
+    def _serve(self, served: int) -> None:
+        """Make the method that keeps the promise, from a profile that is a file like any other."""
+        of = self.state.round
+        assert of is not None
+        profile = self._profile(of, served)
+        save_profile(self._memory.folder / f"profile-{self.name}.json", profile)
+        self._method = build_method("settled", bits=self.setting.bits, budget=self.setting.budget, profile=profile)
+
+    def _profile(self, of: Round, served: int) -> Profile:
+        setting, bets = self.setting, of.bets[served]
+        bits = f"{setting.bits:g}"
+        evidence = {
+            "risk": of.risk, "loss": "another answer than the full run's", "confidence": self.terms.confidence,
+            "p_value_kind": "bets", "p_value": 1 / max(1.0, 2.718281828 ** bets.highest), "certified": True,
+            "other_items": self.state.learned, "certified_items": bets.n, "losses": bets.losses, "more_items_needed": 0,
+            "tokens": of.costs[served][0] / max(1, bets.n), "full_tokens": of.costs[served][1] / max(1, bets.n),
+            "accuracy": None, "full_accuracy": None,
+        }  # fmt: skip
+        scheme = setting.identity.known.get("scheme")
+        known = {key: value for key, value in setting.identity.known.items() if key not in ("bits", "scheme")}
+        parameters = setting.parameters()
+        return replace(
+            of.scorer,
+            identity=Identity(known, setting.identity.declared - {"bits", "scheme"}),
+            settings={name: getattr(parameters, name) for name in CERTIFIED},
+            thresholds={setting.bits: of.thresholds[served]},
+            evidence={bits: evidence if scheme is None else {"scheme": scheme, **evidence}},
+            reference={setting.bits: tuple(of.firsts)},
+            fitted={"label": "final", "bits": [setting.bits], "splits": ["traffic"], "questions": []},
+        )
+
+    def _relearn(self, why: str) -> None:
+        """Stop stopping; what was learned does not hold any more."""
+        state = self.state
+        self._event(f"no promise holds any more: {why}; learning again", why=True)
+        state.epoch, state.round, state.rounds, state.learned, state.due = state.epoch + 1, None, 0, 0, self.terms.first
+        state.served, state.alarm, state.since, self._method = None, None, time.time(), None
+        self._tables = []
+        self._memory.forget(self.name, state.epoch)
+        self.remember()
+
+    def _event(self, text: str, *, why: bool = False) -> None:
+        if why:
+            self.state.why = text
+        _LOG.info(text, extra={"setting": self.name})
+        self.state.events.append({"time": time.time(), "text": text})
+        del self.state.events[:-_HISTORY]
+
+    def _note(self) -> None:
+        """A point for the page; of many, every other one is kept."""
+        of, state = self.state.round, self.state
+        if of is None:
+            return
+        point = {
+            "time": time.time(), "requests": state.counts.requests, "epoch": state.epoch,
+            "evidence": [bets.highest for bets in of.bets], "saved": state.counts.net(state.saved),
+        }  # fmt: skip
+        state.history.append(point)
+        if len(state.history) > _HISTORY:
+            state.history = state.history[::2]
+
+    def remember(self) -> None:
+        """Keep what is known."""
+        self._memory.save(self.name, self.remembered())
+
+    def remembered(self) -> dict[str, Any]:
+        """The state, with what it was learned for."""
+        setting = {**self.setting.identity.to_dict(), "bits": self.setting.bits, "answers": self.setting.answers}
+        return {"setting": setting, "terms": asdict(self.terms), "state": self.state.to_dict()}
+
+    def status(self) -> dict[str, Any]:
+        """For people and the page."""
+        return described(self.name, self.remembered())
+
+
+async def _trial(judged: LookTable, observed: Observed, ended: Ended, thresholds: list[float], wanted: range) -> Trial:
+    """What each of the wanted thresholds would have done to a request."""
+    full = int(judged.full_tokens[0])
+    found: dict[WouldBe, tuple[bool, int]] = {}
+    trial = Trial([None] * len(thresholds), [None] * len(thresholds), full, float(judged.first_scores()[0]))
+    looks = first_looks(judged, thresholds)
+    for which in wanted:
+        where = observed.places[looks[which]] if looks[which] >= 0 else observed.forced
+        if where is None:
+            trial.lost[which], trial.cost[which] = False, full
+            continue
+        if where not in found:
+            tokens, answer, spent = await ended.if_stopped(where)
+            trial.spent += spent
+            found[where] = not observed.is_same(answer), tokens
+        trial.lost[which], trial.cost[which] = found[where]
+    return trial

@@ -1,0 +1,178 @@
+"""How a promise is earned: a scorer from requests that have ended, thresholds, and bets on those that come after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitcal_tts.calibration.anytime import RarerThan
+from bitcal_tts.calibration.fit import fit_scorer
+from bitcal_tts.halting.features import NAMES
+from bitcal_tts.halting.profile import Profile, mean_of
+from bitcal_tts.traces.looks import LookTable
+
+FOLDS = 3
+_TARGETS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
+"""Thresholds are put where so many times the risk were lost by scorers that had not seen the request."""
+_SMALL: dict[str, Any] = {"rounds": 100, "num_threads": 1}
+"""Fitted beside the serving, and judged at every look of it."""
+_GRID = 200
+_SLACK = 0.01
+_REFERENCES = 500
+WORTH = 0.02
+"""A promise that saves less of the tokens is not worth stopping for."""
+
+
+@dataclass
+class Trial:
+    """What stops of one request would have come to: at each threshold, or None where it was not tried.
+
+    Attributes:
+        lost: Whether the answer is another one.
+        cost: Tokens, those of the landing included.
+        full: Tokens of the whole request.
+        first: The score at its first look.
+        spent: Tokens of the side requests.
+    """
+
+    lost: list[bool | None]
+    cost: list[int | None]
+    full: int
+    first: float
+    spent: int = 0
+
+
+@dataclass
+class Round:
+    """A scorer, and what is known of stopping by it.
+
+    Thresholds are tested strictest first, each from where the one before it has passed, and whenever anybody looks: so
+    the probability that one passes whose losses come more often than `risk` is at most `level` in all.
+
+    Attributes:
+        scorer: Judges the looks.
+        thresholds: Strictest first.
+        risk: What is promised.
+        level: How often the promise may be wrong.
+        bets: Against each threshold's losses being too many.
+        costs: Of each threshold: tokens of the trials, and tokens that the same requests took in full.
+        passed: How many thresholds are promised.
+        firsts: Scores at the first looks, by which drift will be noticed.
+    """
+
+    scorer: Profile
+    thresholds: list[float]
+    risk: float
+    level: float
+    bets: list[RarerThan] = field(default_factory=list)
+    costs: list[list[int]] = field(default_factory=list)
+    passed: int = 0
+    firsts: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.bets = self.bets or [RarerThan(self.risk) for _ in self.thresholds]
+        self.costs = self.costs or [[0, 0] for _ in self.thresholds]
+
+    def take(self, trial: Trial) -> None:
+        """Another request that ran to its end and was tried."""
+        for bets, costs, lost, cost in zip(self.bets, self.costs, trial.lost, trial.cost, strict=True):
+            if lost is not None and cost is not None:
+                bets.take(lost=lost)
+                costs[0] += cost
+                costs[1] += trial.full
+        while self.passed < len(self.bets) and self.bets[self.passed].refutes(self.level):
+            self.passed += 1
+        if len(self.firsts) < _REFERENCES:
+            self.firsts.append(trial.first)
+
+    @property
+    def n(self) -> int:
+        """Requests that it was tried on."""
+        return max((bets.n for bets in self.bets), default=0)
+
+    def share(self, which: int) -> float:
+        """Of all tokens, how many a threshold takes."""
+        cost, full = self.costs[which]
+        return cost / full if full else 1.0
+
+    @property
+    def served(self) -> int | None:
+        """The strictest threshold that takes nearly as little as the cheapest one that is promised."""
+        if not self.passed:
+            return None
+        shares = [self.share(which) for which in range(self.passed)]
+        if min(shares) > 1 - WORTH:
+            return None
+        return next(which for which, share in enumerate(shares) if share <= min(shares) * (1 + _SLACK))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        bets = [[one.n, one.losses, one.highest] for one in self.bets]
+        return {
+            "scorer": self.scorer.to_dict(), "thresholds": self.thresholds, "risk": self.risk, "level": self.level,
+            "bets": bets, "costs": self.costs, "passed": self.passed, "firsts": self.firsts,
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, told: dict[str, Any]) -> Round:
+        """What `to_dict` wrote."""
+        bets = [RarerThan(told["risk"], *counts) for counts in told["bets"]]
+        return cls(**{**told, "scorer": Profile.from_dict(told["scorer"]), "bets": bets})
+
+
+def fit_round(tables: Sequence[LookTable], risk: float, level: float) -> Round:
+    """A scorer that was fitted without gold answers, and thresholds that may keep the risk; ValueError where none can.
+
+    Args:
+        tables: Requests that ended, one table each.
+        risk: What is to be promised.
+        level: How often the promise may be wrong.
+    """
+    parts = [list(tables[fold::FOLDS]) for fold in range(FOLDS)]
+    others = [[table for i, part in enumerate(parts) if i != fold for table in part] for fold in range(FOLDS)]
+    features = _telling(others)
+    scorers = [fit_scorer(part, "boosted", "final", features, **_SMALL) for part in others]
+    unseen = LookTable.joined(
+        [
+            LookTable.joined(part).judged(scorer.scores)
+            for part, scorer in zip(parts, scorers, strict=True)
+            if sum(map(len, part))
+        ]
+    )
+    thresholds = _thresholds(unseen, risk)
+    if not thresholds:
+        raise ValueError("no value is ever looked at in these requests")
+    return Round(mean_of(scorers), thresholds, risk, level)
+
+
+def _telling(groups: Sequence[Sequence[LookTable]]) -> list[str]:
+    """Features that are known, and change, in every group."""
+    tells: NDArray[np.bool_] = np.ones(len(NAMES), dtype=np.bool_)
+    for group in groups:
+        vectors = np.concatenate([table.candidates.vectors for table in group])
+        known = np.asarray(np.isfinite(vectors).all(axis=0))
+        known[known] = np.ptp(vectors[:, known], axis=0) > 0
+        tells &= known
+    return [name for name, one in zip(NAMES, tells, strict=True) if one]
+
+
+def _thresholds(unseen: LookTable, risk: float) -> list[float]:
+    """Strictest first: the loosest that loses as many as each of the targets allows."""
+    scores = unseen.score_values()
+    if not len(scores):
+        return []
+    grid = np.unique(np.quantile(scores, np.linspace(0, 1, _GRID)))[::-1]
+    lost = np.maximum.accumulate([int(unseen.cut(float(t)).changed.sum()) for t in grid])
+    allowed = [target * risk * unseen.n for target in _TARGETS]
+    chosen = [int(np.nonzero(lost <= most)[0][-1]) for most in allowed if lost[0] <= most]
+    chosen = sorted({chosen[0] // 2, *chosen}) if chosen else [0]
+    return [float(grid[i]) for i in chosen]
+
+
+def first_looks(table: LookTable, thresholds: Sequence[float]) -> list[int]:
+    """At which look of one request each threshold stops it; -1 where none does."""
+    return [int(np.nonzero(table.scores >= t)[0][0]) if (table.scores >= t).any() else -1 for t in thresholds]

@@ -1,0 +1,75 @@
+"""What a pilot knows, for people and the page."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from bitcal_tts.calibration.anytime import Mean, needed, rate_interval
+from bitcal_tts.serving.state import Counts, Terms
+
+
+def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
+    """What a pilot knows, for people and the page."""
+    told, terms = remembered["state"], Terms(**remembered["terms"])
+    of, counts = told["round"], told["counts"]
+    served, alarm, saved = told["served"], told["alarm"], Mean(**told["saved"])
+    thresholds = []
+    if of is not None:
+        for i, (t, (n, losses, highest), (cost, full)) in enumerate(
+            zip(of["thresholds"], of["bets"], of["costs"], strict=True)
+        ):
+            share = cost / full if full else None
+            thresholds.append({"threshold": t, "n": n, "losses": losses, "evidence": highest, "share": share,
+                               "promised": i < of["passed"], "served": i == served})  # fmt: skip
+    level = (1 - terms.confidence) / 2 if of is None else of["level"]
+    shadow = None
+    if served is not None and alarm is not None:
+        low, high = rate_interval(alarm["losses"], alarm["n"])
+        share = saved.interval
+        shadow = {"n": alarm["n"], "lost": alarm["losses"], "lost_low": low, "lost_high": high, "saved": saved.mean,
+                  "saved_low": share[0], "saved_high": share[1]}  # fmt: skip
+    return {
+        "name": name,
+        "setting": remembered["setting"],
+        "phase": "learning" if served is None else "stopping",
+        "since": told["since"],
+        "why": told["why"],
+        "risk": terms.risk,
+        "confidence": terms.confidence,
+        "requests": Counts(**counts).requests,
+        "counts": counts,
+        "epoch": told["epoch"],
+        "learned": told["learned"],
+        "due": told["due"],
+        "net": Counts(**counts).net(saved),
+        "at_least": needed(terms.risk, level),
+        "level": level,
+        "thresholds": thresholds,
+        "shadow": shadow,
+        "events": told["events"][-20:],
+        "history": told["history"],
+    }
+
+
+def in_words(one: dict[str, Any]) -> list[str]:
+    """A pilot's status, line by line: the verdict first."""
+    setting, counts, shadow = one["setting"], one["counts"], one["shadow"]
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["since"]))
+    promise = f"at most {one['risk']:.1%} of answers changed, confidence {one['confidence']:g}"
+    lines = [f"{one['phase']} since {since}: {one['why']}"]
+    if shadow is None:
+        tried = max((t["n"] for t in one["thresholds"]), default=0)
+        lines.append(f"to be promised: {promise}; it takes {one['at_least']} tries without a loss, or more with some")
+        lines.append(f"learned from {one['learned']} requests (a scorer is due at {one['due']}), tried on {tried}")
+    else:
+        seen = f"{shadow['lost']} of {shadow['n']} [{shadow['lost_low']:.1%}, {shadow['lost_high']:.1%}]"
+        saved = f"{shadow['saved']:.1%} [{shadow['saved_low']:.1%}, {shadow['saved_high']:.1%}]"
+        lines.append(f"promised: {promise}; seen since, of the share that runs to its end: {seen}")
+        lines.append(f"a stop saves {saved} of the tokens; net of all that finding out took, {one['net']:.1%} so far")
+    lines.append(
+        f"{setting.get('model')} at {setting['bits']:g} bits, temperature {setting.get('temperature')}, budget "
+        f"{setting.get('budget')}: {one['requests']} requests, {counts['stopped']} stopped, "
+        f"{counts['watched']} watched, {counts['trial_tokens']} tokens of side requests"
+    )
+    return lines

@@ -1,0 +1,224 @@
+"""The autopilot earns a promise from real traffic, keeps what it knows, and takes the promise back where it fails."""
+
+from __future__ import annotations
+
+import json
+import math
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sidecar import Running
+
+from bitcal_tts.calibration.recording import BLANK
+from bitcal_tts.calibration.store import load_profile
+from bitcal_tts.cli import main
+from bitcal_tts.halting.identity import Identity
+from bitcal_tts.serving.memory import FILE, Memory, StateError
+from bitcal_tts.serving.observing import Observed
+from bitcal_tts.serving.pilot import Pilot
+from bitcal_tts.serving.rounds import Round, Trial
+from bitcal_tts.serving.state import Setting, Terms
+from bitcal_tts.tasks import load_task
+from bitcal_tts.traces.looks import LookTable
+
+
+def ask(running: Running, n: int, seed: int) -> list[Any]:
+    """Some problems of the box's task, four at once."""
+    import openai
+
+    task = load_task()
+    with openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0) as client:
+
+        def one(item: Any) -> Any:
+            messages: Any = [{"role": "user", "content": task.prompt(item)}]
+            return client.chat.completions.create(model="m", messages=messages, temperature=0.6, seed=seed)
+
+        with ThreadPoolExecutor(4) as pool:
+            return list(pool.map(one, task.items(n, seed=seed)))
+
+
+def test_it_learns_promises_stops_and_remembers(start: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = (
+        "--risk", "0.3", "--confidence", "0.6", "--learn", "0.9", "--first", "40", "--budget", "320", "--state",
+        str(tmp_path),
+    )  # fmt: skip
+    running = start(*options)
+    try:
+        first = ask(running, 2, seed=1)
+        assert {one.bitcal["autopilot"]["phase"] for one in first} == {"learning"}
+        assert all(one.bitcal["method"] == "autopilot" and one.bitcal["reason"] in ("eos", "budget") for one in first)
+        for seed in range(2, 9):
+            answers = ask(running, 30, seed=seed)
+            if running.sidecar.autopilot.status()[0]["phase"] == "stopping":
+                break
+        else:
+            pytest.fail(str(running.sidecar.autopilot.status()[0]["events"]))
+        answers = ask(running, 40, seed=99)
+        roles = [one.bitcal["autopilot"]["role"] for one in answers]
+        assert "stopped" in roles and "watched" in roles
+        halted = [one for one in answers if one.bitcal["reason"] == "settled"]
+        assert halted and all(one.bitcal["method"] == "settled" and one.bitcal["score"] is not None for one in halted)
+        metrics = running.get("/metrics").text
+        assert "bitcal_stopping" in metrics and 'what="lost_high"' in metrics
+        [told] = running.get("/bitcal/autopilot").json()["pilots"]
+        assert told["counts"]["trial_tokens"] > 0
+        assert told["shadow"]["n"] >= 1
+    finally:
+        running.close()
+    capsys.readouterr()
+    assert main(["serve", "status", "--state", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "stopping since" in said and "promised: at most 30.0%" in said
+    assert main(["serve", "status", "--state", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["pilots"][0]["phase"] == "stopping"
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"how many" not in kept and b"Solve it" not in kept  # features are kept, texts are not
+    [profile] = tmp_path.glob("profile-*.json")
+    assert math.isfinite(load_profile(profile).threshold(16))
+    again = start(*options)
+    try:
+        assert {one.bitcal["autopilot"]["phase"] for one in ask(again, 4, seed=5)} == {"stopping"}
+    finally:
+        again.close()
+
+
+SETTING = Setting(Identity({"model": "m", "temperature": 0.6}), 4.0, 256, "gsm8k", (None, None))
+
+
+def promised(tmp_path: Path, **terms: Any) -> Pilot:
+    """A pilot that has just promised its second threshold."""
+    one = Pilot(SETTING, Terms(0.05, **terms), Memory(tmp_path), chance=lambda: 0.999)
+    of = Round(BLANK, [0.9, 0.8, 0.7], 0.05, 0.05, firsts=list(np.linspace(0, 1, 60)))
+    one.state.round = of
+    for i in range(400):
+        one._apply(no_looks(), Trial([False, False, i % 4 == 0], [80, 50, 40], 100, 0.5), of)
+    return one
+
+
+def no_looks() -> LookTable:
+    return LookTable.undisturbed(100, True, True)
+
+
+def test_the_loosest_that_is_proven_is_promised_and_no_other(tmp_path: Path) -> None:
+    one = promised(tmp_path)
+    assert one.phase == "stopping"
+    assert one.state.served == 1
+    assert one._admit().role == "stopped"
+    assert one.state.round is not None and one.state.round.passed == 2
+
+
+def test_a_promise_that_is_measured_to_fail_is_taken_back(tmp_path: Path) -> None:
+    one = promised(tmp_path)
+    of = one.state.round
+    assert of is not None
+    for i in range(40):
+        one._apply(no_looks(), Trial([None, i % 3 == 0, None], [None, 50, None], 100, 0.5), of)
+    assert one.phase == "learning"
+    assert "were lost where 5.0% were promised" in one.state.why
+    assert one._admit().role == "plain"
+    assert one.state.learned == 0  # nothing of what it knew holds
+    restarted = Pilot(SETTING, one.terms, Memory(tmp_path))
+    assert restarted.phase == "learning" and restarted.state.epoch == 1
+
+
+def test_a_promise_that_is_kept_stays(tmp_path: Path) -> None:
+    one = promised(tmp_path)
+    of = one.state.round
+    assert of is not None
+    for i in range(400):
+        one._apply(no_looks(), Trial([None, i % 40 == 0, None], [None, 50, None], 100, 0.5), of)
+    assert one.phase == "stopping"
+    told = one.status()["shadow"]
+    assert told["lost"] == 10 and told["lost_low"] < 0.025 < told["lost_high"]
+    assert told["saved_low"] < 0.5 < told["saved_high"]
+
+
+def test_drift_of_the_scores_takes_it_back(tmp_path: Path) -> None:
+    one = promised(tmp_path)
+    admitted = one._admit()
+    assert admitted.method is not None and admitted.method.monitor is not None
+    one.spent(admitted, 50)
+    assert one.phase == "stopping"
+    for _ in range(60):
+        admitted.method.monitor.update(0.999)
+    one.spent(admitted, 50)
+    assert one.phase == "learning"
+    assert "drifted" in one.state.why
+
+
+def test_savings_count_everything(tmp_path: Path) -> None:
+    one = promised(tmp_path)
+    of = one.state.round
+    assert of is not None
+    for _ in range(100):
+        one._apply(no_looks(), Trial([None, False, None], [None, 50, None], 100, 0.5, spent=7), of)
+    one.state.counts.watched, one.state.counts.stopped = 100, 300
+    one.state.counts.tokens, one.state.counts.stopped_tokens = 100 * 100 + 300 * 50, 300 * 50
+    # 400 requests of 100 tokens would have taken 40,000; it took 25,000 and 700 for the side requests.
+    assert one.status()["net"] == pytest.approx(1 - 25_700 / 40_000)
+
+
+def test_requests_are_learned_from_in_the_order_of_asking(tmp_path: Path) -> None:
+    import anyio
+
+    one = Pilot(SETTING, Terms(0.05, learn=1.0), Memory(tmp_path), chance=lambda: 0.0)
+    admitted = [one._admit() for _ in range(4)]
+    assert [a.role for a in admitted] == ["watched"] * 4
+
+    class Table:
+        def __init__(self, tokens: int) -> None:
+            self.tokens = tokens
+
+        def table(self) -> LookTable:
+            return LookTable.undisturbed(self.tokens, True, True)
+
+    async def go() -> None:
+        async with anyio.create_task_group() as tasks:
+            one.begin(tasks)
+            for i in (2, 3, 0):
+                seen: Any = Table(i)
+                one.ended(admitted[i], (seen, seen))
+            await anyio.sleep(0.05)
+            assert one.state.learned == 1  # the second has not ended
+            one.unfinished(admitted[1])
+
+    anyio.run(go)
+    assert [int(table.full_tokens[0]) for table in one._tables] == [0, 2, 3]
+    assert one.state.counts.unfinished == 1
+
+
+def test_damaged_state_is_a_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / FILE).write_bytes(b"this is not a database, and was never one" * 100)
+    with pytest.raises(StateError, match="move autopilot.sqlite away"):
+        Memory(tmp_path)
+    assert main(["serve", "status", "--state", str(tmp_path / "none")]) == 2
+    assert "there is no autopilot's state" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options", [{"risk": 0.0}, {"risk": 1.0}, {"risk": 0.1, "shadow": 0.0}, {"risk": 0.1, "learn": 1.5}]
+)
+def test_terms_that_promise_nothing_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be above 0 and below 1"):
+        Terms(**options)
+
+
+def test_what_is_observed_is_what_would_have_been_done() -> None:
+    """Looks of a request that runs to its end are those at which `settled` would have judged."""
+    from bitcal_tts.calibration.recording import Walker
+    from bitcal_tts.halting.session import Tokens
+
+    method = Walker(SETTING.parameters())
+    seen = Observed(method, question="How many apples are 3 and 4 apples?")
+    words = "3 + 4 = 7 apples . So there are 7 apples . Wait , 3 + 4 = 7 . \n#### 7\n".split(" ")  # noqa: SIM905
+    seen.session.feed(Tokens([f"{word} " for word in words]))
+    seen.session.end()
+    table = seen.table()
+    assert table.n == 1 and len(table) == len(seen.places) >= 2
+    assert seen.is_same("7") and not seen.is_same("8") and not seen.is_same(None)
+    assert table.candidates.same.any()
+    assert int(table.full_tokens[0]) == len(words)
+    assert [place.at for place in seen.places] == table.at.tolist()
