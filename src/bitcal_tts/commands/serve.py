@@ -65,6 +65,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--api", choices=("llamacpp", "vllm", "chat"), help="what the upstream speaks (found)")
     parser.add_argument("--bits", type=float, help="the upstream's weight precision, where it cannot be read")
     parser.add_argument("--think", metavar="OPEN,CLOSE", help="its think markers, or none (found)")
+    parser.add_argument(
+        "--escalate-to", metavar="URL", help="a second server, which goes on with what a method escalates"
+    )
+    parser.add_argument("--escalate-bits", type=float, help="its weight precision, where it cannot be read")
     parser.add_argument("--style", choices=("instruct", "thinking"), help="what enable_thinking is set to by default")
     parser.add_argument("--method", help="how requests are halted (settled with a profile, else complete)")
     parser.add_argument("--profile", type=Path, help="the profile of the method settled")
@@ -106,7 +110,8 @@ def run(args: argparse.Namespace) -> None:
         engine = _engine(args, opened)
         policy = policy_of(args, engine)
         pilot = autopilot_of(args, opened)
-        sidecar = Sidecar(Upstream(engine, api_key=os.environ.get(API_KEY_VARIABLE)), policy, pilot)
+        key = os.environ.get(API_KEY_VARIABLE)
+        sidecar = Sidecar(Upstream(engine, api_key=key), policy, pilot, second_of(args, engine, opened))
         _log_as_json()
         method = "the autopilot" if pilot else policy.build(None, None, args.budget).parameters.name
         note(f"serving {engine.describe()['model']} at {engine.bits:g} bits, halted by {method}")
@@ -138,6 +143,19 @@ def _engine(args: argparse.Namespace, opened: ExitStack) -> HttpEngine:
     )  # fmt: skip
     opened.callback(engine.close)
     return engine
+
+
+def second_of(args: argparse.Namespace, first: HttpEngine, opened: ExitStack) -> Upstream | None:
+    """The server that escalated requests go on with."""
+    if args.escalate_to is None:
+        return None
+    key = os.environ.get(API_KEY_VARIABLE)
+    engine = HttpEngine(
+        args.escalate_to, bits=args.escalate_bits, template_options=first.template_options, api_key=key,
+        markers=first.thinking,
+    )  # fmt: skip
+    opened.callback(engine.close)
+    return Upstream(engine, api_key=key)
 
 
 def _demo_profile(args: argparse.Namespace, engine: HttpEngine) -> Profile | None:

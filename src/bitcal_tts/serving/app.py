@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from anyio import CancelScope, CapacityLimiter, WouldBlock, create_task_group, to_thread
@@ -22,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from bitcal_tts.engines.base import Decoding
 from bitcal_tts.engines.wire import Prompt, ServerError
 from bitcal_tts.halting.controller import Controller, Decision
-from bitcal_tts.halting.identity import Identity, IdentityError
+from bitcal_tts.halting.identity import KEYS, UNKNOWN, Identity, IdentityError
 from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.halting.profile import ProfileError
 from bitcal_tts.halting.session import Session
@@ -30,6 +31,7 @@ from bitcal_tts.serving.asked import Asked, BadRequestError, read_asked
 from bitcal_tts.serving.autopilot import Autopilot
 from bitcal_tts.serving.generation import Generation
 from bitcal_tts.serving.metrics import Metrics
+from bitcal_tts.serving.openapi import schema
 from bitcal_tts.serving.pages import PATHS, About, page
 from bitcal_tts.serving.pilot import Course
 from bitcal_tts.serving.shapes import Answer
@@ -86,10 +88,17 @@ class Sidecar:
         upstream: The server; fixed for as long as it runs.
         policy: How requests are controlled.
         autopilot: Earns a promise for requests that name no method.
+        second: Where requests go on that a method escalates.
     """
 
-    def __init__(self, upstream: Upstream, policy: Policy, autopilot: Autopilot | None = None) -> None:
-        self._upstream, self._policy, self.autopilot = upstream, policy, autopilot
+    def __init__(
+        self,
+        upstream: Upstream,
+        policy: Policy,
+        autopilot: Autopilot | None = None,
+        second: Upstream | None = None,
+    ) -> None:
+        self._upstream, self._policy, self.autopilot, self._second = upstream, policy, autopilot, second
         self.metrics = Metrics()
         self._places = CapacityLimiter(policy.limits.open)
 
@@ -101,6 +110,7 @@ class Sidecar:
             Route("/metrics", self._metrics, methods=["GET"]),
             Route("/bitcal/autopilot", self._autopilot, methods=["GET"]),
             Route("/bitcal/about", self._about, methods=["GET"]),
+            Route("/openapi.json", self._schema, methods=["GET"]),
             *(Route(path, self._page, methods=["GET"]) for path in PATHS),
             Route("/v1/chat/completions", self._guarded(self._chat), methods=["POST"]),
             Route("/v1/completions", self._guarded(self._completion), methods=["POST"]),
@@ -117,6 +127,8 @@ class Sidecar:
             if self.autopilot is not None:
                 self.autopilot.close()
             await self._upstream.close()
+            if self._second is not None:
+                await self._second.close()
 
         return Starlette(routes=routes, lifespan=lifespan)
 
@@ -125,6 +137,9 @@ class Sidecar:
 
     async def _page(self, request: Request) -> Response:
         return self._elsewhere(request) or page(request.url.path)
+
+    async def _schema(self, request: Request) -> Response:
+        return self._elsewhere(request) or JSONResponse(schema())
 
     async def _about(self, request: Request) -> Response:
         engine, key = self._upstream.engine, self._policy.api_key
@@ -162,13 +177,14 @@ class Sidecar:
             except ServerError as error:
                 self.metrics.errors.inc()
                 self.metrics.requests.labels("failed").inc()
-                return _error(502, self._without_url(error), "upstream_error")
+                return _error(getattr(error, "status", 502), self._without_url(error), "upstream_error")
 
         return guarded
 
     def _without_url(self, error: ServerError) -> str:
-        """Where the upstream is, is nobody's business."""
-        return str(error).replace(self._upstream.engine.url, "the upstream")
+        """Where the upstreams are, is nobody's business."""
+        told = str(error).replace(self._upstream.engine.url, "the upstream")
+        return told if self._second is None else told.replace(self._second.engine.url, "the second upstream")
 
     def _elsewhere(self, request: Request) -> Response | None:
         """Refuses who addresses the sidecar by a name that is not its own."""
@@ -215,7 +231,7 @@ class Sidecar:
         if self._policy.api_key is not None:
             headers.pop("authorization", None)
         status, told, content = await self._upstream.passed_on(request.method, path, headers, body)
-        told[HEADER] = f"passed on: {' '.join(why.split())[:300]}".encode("ascii", "replace").decode()
+        told[HEADER] = "".join(c if " " <= c <= "~" else "?" for c in f"passed on: {' '.join(why.split())[:300]}")
         return StreamingResponse(content, status_code=status, headers=told)
 
     async def _generate(self, request: Request, body: bytes, *, chat: bool) -> Response:
@@ -229,7 +245,8 @@ class Sidecar:
             if isinstance(error, BadRequestError):
                 raise
             return await self._pass_on(request, unread, str(error))  # a promise that does not hold here, or no signals
-        generation = Generation(self._upstream, course, prompt, asked.decoding, asked.seed)
+        second = None if self._second is None else partial(self._on_second, asked)
+        generation = Generation(self._upstream, course, prompt, asked.decoding, asked.seed, second)
         try:
             self._places.acquire_on_behalf_of_nowait(generation)
         except WouldBlock:
@@ -325,8 +342,12 @@ class Sidecar:
             return asked, body
         return asked, json.dumps({key: value for key, value in told.items() if key != "bitcal"}).encode()
 
-    def _prompt(self, asked: Asked) -> Prompt:
-        engine = self._upstream.engine
+    def _on_second(self, asked: Asked) -> tuple[Upstream, Prompt]:
+        assert self._second is not None
+        return self._second, self._prompt(asked, self._second)
+
+    def _prompt(self, asked: Asked, upstream: Upstream | None = None) -> Prompt:
+        engine = (upstream or self._upstream).engine
         if not asked.chat:
             return engine.wire.text_prompt(asked.prompt)
         return engine.wire.prompt(asked.messages, {**engine.template_options, **asked.options})
@@ -373,9 +394,13 @@ class Sidecar:
         engine = self._upstream.engine
         assert self.autopilot is not None
         signals = engine.signals(1)
-        tied = {key: value for key, value in identity.known.items() if key != "system"}  # the traffic is what it is
+        # The traffic is what it is: what is asked, and what nobody tells of the server, is part of it.
+        known = {key: value for key, value in identity.known.items() if key != "system"}
+        tied = Identity(known, identity.declared).with_known(signals=str(signals), budget=cap)
+        tied = tied.declare({key: "as served" for key in KEYS if tied[key] is UNKNOWN})
+        options["identity"] = tied
         setting = Setting(
-            identity=Identity(tied, identity.declared).with_known(signals=str(signals), budget=cap),
+            identity=tied,
             bits=engine.bits,
             budget=cap,
             answers=self.autopilot.answers,

@@ -15,6 +15,7 @@ from bitcal_tts.engines.flight import as_tokens
 from bitcal_tts.engines.http import GREEDY
 from bitcal_tts.engines.wire import Piece, Prompt, Standing
 from bitcal_tts.halting.controller import Probe
+from bitcal_tts.halting.policy import Action
 from bitcal_tts.halting.session import (
     Ask,
     Directive,
@@ -38,9 +39,21 @@ class Generation:
         prompt: What the model goes on with.
         decoding: How tokens are chosen.
         seed: Of this request.
+        second: Another server, and the prompt as it takes it, for requests that are escalated; asked for where one is.
     """
 
-    def __init__(self, upstream: Upstream, course: Course, prompt: Prompt, decoding: Decoding, seed: int) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        course: Course,
+        prompt: Prompt,
+        decoding: Decoding,
+        seed: int,
+        second: Callable[[], tuple[Upstream, Prompt]] | None = None,
+    ) -> None:
+        self._second = second
+        self.escalated_tokens: int | None = None
+        """Tokens that a second server wrote; None where nothing was escalated."""
         self._upstream, self.course, self._session, self.prompt = upstream, course, course.session, prompt
         self._decoding, self._seed = decoding, seed
         self._seen: list[tuple[str, float | None]] = []
@@ -81,6 +94,39 @@ class Generation:
                 yield text
         elif not isinstance(directive, End):
             self._session.end()
+        elif self._escalates(directive):
+            async for text in self._escalate():
+                yield text
+
+    @property
+    def used(self) -> int:
+        """Tokens of the whole answer."""
+        return self.outcome.tokens + (self.escalated_tokens or 0)
+
+    @property
+    def cut(self) -> bool:
+        """Whether its cap ended it."""
+        return self.outcome.finish == "budget" or (self.escalated_tokens is not None and self.used >= self.cap)
+
+    def _escalates(self, end: End) -> bool:
+        wanted = end.decision is not None and end.decision.action is Action.ESCALATE
+        return wanted and self._second is not None and self.outcome.tokens < self.cap
+
+    async def _escalate(self) -> AsyncIterator[str]:
+        """The second server goes on with the same text, under the same cap."""
+        assert self._second is not None
+        upstream, prompt = await to_thread.run_sync(self._second)
+        text = self.outcome.text
+        ids = await to_thread.run_sync(upstream.engine.encode, text)
+        self.escalated_tokens = 0
+        stream = upstream.stream(
+            Standing(prompt, ids, text), limit=self.cap - self.used, top=2, decoding=self._decoding, seed=self._seed
+        )
+        async with stream as pieces:
+            async for piece in pieces:
+                self.escalated_tokens += len(piece.ids)
+                self._seen.append((piece.text, None))
+                yield piece.text
 
     def _take(self, piece: Piece) -> Directive:
         engine = self._upstream.engine
@@ -159,11 +205,12 @@ def account(generation: Generation) -> dict[str, Any]:
         "step": None if decision is None else decision.tokens,
         "score": None if decision is None else decision.score,
         "cap": generation.cap,
-        "used": outcome.tokens,
+        "used": generation.used,
         "reserve": getattr(p, "reserve", 0) or 0,
-        "honoured": outcome.tokens <= generation.cap,
+        "honoured": generation.used <= generation.cap,
         "probe_tokens": outcome.probe_tokens,
         "landing_tokens": outcome.landing_tokens,
-        "escalated": False,
+        "escalated": generation.escalated_tokens is not None,
+        "escalated_tokens": generation.escalated_tokens or 0,
         **({} if admitted is None else {"autopilot": {"phase": admitted.phase, "role": admitted.role}}),
     }

@@ -128,10 +128,10 @@ class Answer:
 
 
 def _finish(generation: Generation) -> str:
-    return "length" if generation.outcome.finish == "budget" else "stop"
+    return "length" if generation.cut else "stop"
 
 
 def usage(generation: Generation) -> dict[str, Any]:
     """Tokens of prompt and answer; those of probes are apart, in the account."""
-    prompt, used = generation.prompt.tokens, generation.outcome.tokens
+    prompt, used = generation.prompt.tokens, generation.used
     return {"prompt_tokens": prompt, "completion_tokens": used, "total_tokens": prompt + used}

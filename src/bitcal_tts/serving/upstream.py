@@ -20,6 +20,23 @@ _NOT_PASSED_ON = words_of(
 """Headers that are between two neighbours only."""
 
 
+_CLIENTS = (400, 404, 413, 422, 429)
+"""What an upstream answers to requests that are at fault; a key that it does not take is not the client's."""
+
+
+class UpstreamError(ServerError):
+    """The upstream does not take a request.
+
+    Args:
+        status: Its answer.
+        text: Its words.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"the upstream answers {status}: {' '.join(text.split())[:300]}")
+        self.status = status if status in _CLIENTS else 502
+
+
 class Upstream:
     """A server.
 
@@ -52,9 +69,7 @@ class Upstream:
             async with self._client.stream("POST", path, json=body, headers=self._headers) as answer:
                 if answer.status_code != 200:
                     await answer.aread()
-                    raise ServerError(
-                        f"the upstream answers {answer.status_code}: {' '.join(answer.text.split())[:300]}"
-                    )
+                    raise UpstreamError(answer.status_code, answer.text)
                 yield self._pieces(answer)
         except httpx2.TimeoutException:
             raise ServerError("the upstream does not answer any more: nothing came for a while") from None

@@ -19,10 +19,10 @@ function headers() {
 
 // A line chart: curves are lists of [x, y]; a bar is where something is decided.
 function chart(curves, { bar = null, low = 0, high = 1, xlabel = "", format = (y) => y.toFixed(1) }) {
-  const width = 520, height = 150, left = 44, bottom = 24, top = 8, right = 10;
+  const width = Math.min(520, document.documentElement.clientWidth - 60), height = 150, left = 44, bottom = 24, top = 8, right = 10;
   const points = curves.flat();
   const last = Math.max(1, ...points.map((p) => p[0]));
-  const first = Math.min(last, ...points.map((p) => p[0]), 0);
+  const first = points.length > 1 ? Math.min(last, ...points.map((p) => p[0])) : 0;
   const x = (v) => left + (width - left - right) * (v - first) / (last - first || 1);
   const y = (v) => top + (height - top - bottom) * (1 - (Math.min(high, Math.max(low, v)) - low) / (high - low || 1));
   const svg = make("svg:svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": xlabel });
@@ -142,7 +142,10 @@ function pilotCard(one) {
     ["net saved", percent(one.net, 1)],
   ]);
   const bar = -Math.log(one.level), points = one.history.filter((p) => p.epoch === one.epoch);
-  const curves = one.thresholds.map((_, i) => points.map((p) => [p.requests, p.evidence[i] ?? 0]));
+  // The curve that matters is drawn last: of the threshold that is served, or of the strictest while none is.
+  const matters = Math.max(0, one.thresholds.findIndex((t) => t.served));
+  const order = [...one.thresholds.keys()].sort((a, b) => (a === matters) - (b === matters));
+  const curves = order.map((i) => points.map((p) => [p.requests, p.evidence[i] ?? 0]));
   const saved = one.history.map((p) => [p.requests, p.saved]);
   const top = Math.max(bar * 1.5, ...curves.flat().map((p) => p[1]));
   const bottom = Math.min(0, ...saved.map((p) => p[1]));

@@ -1,0 +1,119 @@
+"""The playground in a real browser: both columns finish, the charts have points, the autopilot's tab moves."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sidecar import Running, ask
+
+from bitcal_tts.tasks import load_task
+
+PROBLEM = load_task().prompt(load_task().items(1, seed=3)[0])
+
+
+@pytest.fixture(scope="module")
+def piloted(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    state = str(tmp_path_factory.mktemp("state"))
+    one: Running = start("--risk", "0.3", "--learn", "1", "--first", "30", "--budget", "200", "--state", state)
+    yield one
+    one.close()
+
+
+def opened(browser: Any, url: str, **options: Any) -> tuple[Any, list[str]]:
+    """The page, and whatever goes wrong in it."""
+    page = browser.new_page(**options)
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on(
+        "request", lambda request: wrong.append(request.url) if not request.url.startswith((url, "data:")) else None
+    )
+    page.goto(url)
+    says(page, "#about", "halted by")
+    return page, wrong
+
+
+def says(page: Any, where: str, pattern: str) -> None:
+    """Wait until it does; the page forbids to evaluate anything in it."""
+    page.locator(where, has_text=re.compile(pattern)).first.wait_for(timeout=60_000)
+
+
+def picture(page: Any, name: str) -> None:
+    folder = os.environ.get("BITCAL_PICTURES")
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=f"{folder}/{name}.png", full_page=True)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
+def test_a_problem_with_and_without(browser: Any, running: Running, width: int, scheme: str) -> None:
+    size = {"width": width, "height": 900}
+    page, wrong = opened(browser, running.url + "/", viewport=size, color_scheme=scheme)
+    page.fill("#temperature", "0")
+    page.fill("#problem", PROBLEM)
+    page.keyboard.press("Control+Enter")
+    says(page, "#verdict", "fewer|more")
+    ours, theirs = page.inner_text("#with .decision"), page.inner_text("#without .decision")
+    assert ours.startswith("stated: ") and theirs.startswith("fixed: eos")
+    assert page.locator("#with .text span").count() > 20
+    assert page.locator("#without .text span").count() > page.locator("#with .text span:not(.landed)").count()
+    assert page.locator("#with .text span.landed").count() > 0
+    assert page.locator("#with .chart circle").count() > 0 and page.locator("#with .chart .bar").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not wrong
+    picture(page, f"play-{width}-{scheme}")
+    page.close()
+
+
+def test_markup_in_a_problem_stays_text(browser: Any, running: Running) -> None:
+    page, wrong = opened(browser, running.url + "/")
+    page.fill("#problem", "<img src=x onerror=\"document.title='broken'\"> 2 + 2?")
+    page.fill("#budget", "20")
+    page.click("#run")
+    says(page, "#verdict", "fewer|more")
+    assert page.title() == "BitCal playground"
+    assert page.locator(".text img").count() == 0
+    assert not wrong
+    page.close()
+
+
+def test_what_goes_wrong_is_said(browser: Any, running: Running) -> None:
+    page, _ = opened(browser, running.url + "/")
+    page.fill("#problem", "x " * 3000)
+    page.click("#run")
+    says(page, "#verdict", "the model takes")
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_the_autopilot_moves(browser: Any, piloted: Running, width: int, scheme: str) -> None:
+    page, wrong = opened(browser, piloted.url + "/", viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.focus("#tab-play")
+    page.keyboard.press("ArrowRight")
+    before = requests(page) if width == 390 else 0
+    if width == 1280:
+        says(page, "#pilot-none", "No request has come")
+    n = 50 if width == 1280 else 8
+    ask(piloted, n, seed=width)
+    says(page, "#pilots dl", f"requests{before + n}")
+    page.wait_for_selector("#pilots .charts circle", timeout=20_000)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not wrong
+    picture(page, f"pilot-{width}-{scheme}")
+    page.close()
+
+
+def requests(page: Any) -> int:
+    page.wait_for_selector("#pilots dl")
+    return int(page.evaluate("document.querySelector('#pilots dl').textContent.match(/requests(\\d+)/)[1]"))
+
+
+def test_the_page_is_strict(running: Running) -> None:
+    answer = running.get("/")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
