@@ -306,3 +306,23 @@ def test_a_second_upstream_that_is_gone_is_told(start: Any, tmp_path: Path) -> N
         assert _value(one, "bitcal_open_requests") == 0
     finally:
         one.close()
+
+
+def test_an_upstream_that_comes_back_as_another_is_not_controlled(tmp_path: Path) -> None:
+    """What was found out at the start, a promise among it, does not hold for another model at the same address."""
+    for name in ("tiny-1m", "tiny-4m"):
+        export_gguf(models.resolve(name), "F16", tmp_path / f"{name}.gguf")
+    own = OwnServer(tmp_path / "tiny-1m.gguf", parallel=1, context=1024, threads=1)
+    port = int(own.url.rpartition(":")[2])
+    one = Running(own.url, "--method", "stated", "--budget", "64")
+    body = json.dumps(asked(0, max_tokens=8)).encode()
+    try:
+        for served, controlled in (("tiny-1m", True), ("tiny-4m", False), ("tiny-1m", True)):
+            own.close()
+            assert post(one.url, body)[0] == 502
+            own = OwnServer(tmp_path / f"{served}.gguf", parallel=1, context=1024, threads=1, port=port)
+            status, told = post(one.url, body)
+            assert status == 200 and ("bitcal" in told) == controlled
+    finally:
+        one.close()
+        own.close()

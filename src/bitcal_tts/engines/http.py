@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,11 +79,13 @@ class HttpEngine:
         with ExitStack() as opened:
             if owned is not None:
                 opened.callback(owned.close)
-            self._wire, self._about = connect(url, api=api, api_key=api_key, patience=patience)
+            self._connect = partial(connect, url, api=api, api_key=api_key, patience=patience)
+            self._wire, self._about = self._connect()
             opened.callback(self._wire.close)
             self._check_model(model)
             self._name = model or _stem(self._about.model)
             self._file = _readable(self._about, self._wire)
+            self._facts = None if self._file is None else gguf_facts(self._file)
             self._bits = self._checked_bits(bits)
             known = self._about.vocabulary
             self.vocabulary = known or _LARGEST
@@ -102,6 +104,16 @@ class HttpEngine:
     def close(self) -> None:
         """Give the connections back; a server of its own ends."""
         self._opened.close()
+
+    def changed(self) -> str | None:
+        """In what the server is another than it was, in words; None where it is the same. For one that was away."""
+        wire, about = self._connect()
+        wire.close()
+        facts = None if self._file is None else gguf_facts(self._file)
+        if about == self._about and facts == self._facts:
+            return None
+        what = "another model" if about.model != self._about.model or about.path != self._about.path else "changed"
+        return f"the upstream is not what it was when the sidecar was started ({what}): restart the sidecar"
 
     @property
     def url(self) -> str:

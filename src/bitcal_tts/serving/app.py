@@ -175,6 +175,7 @@ class Sidecar:
                 self.metrics.requests.labels("refused").inc()
                 return _error(400, str(error), "invalid_request_error")
             except ServerError as error:
+                self._upstream.failed(error)
                 self.metrics.errors.inc()
                 self.metrics.requests.labels("failed").inc()
                 return _error(getattr(error, "status", 502), self._without_url(error), "upstream_error")
@@ -238,6 +239,9 @@ class Sidecar:
         asked, unread = self._read(body, chat=chat)
         if isinstance(asked, str):
             return await self._pass_on(request, unread, asked)
+        changed = await self._upstream.changed()
+        if changed is not None:
+            return await self._pass_on(request, unread, changed)
         prompt = await to_thread.run_sync(self._prompt, asked)
         try:
             course = self._course(asked, prompt)
@@ -309,6 +313,7 @@ class Sidecar:
             for event in answer.end(generation):
                 yield _sent(event)
         except ServerError as error:
+            self._upstream.failed(error)
             self.metrics.errors.inc()
             yield _sent({"error": {"message": self._without_url(error), "type": "upstream_error"}})
         yield "data: [DONE]\n\n"

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
+from anyio import Lock, to_thread
 
 from bitcal_tts.engines.base import Decoding
 from bitcal_tts.engines.http import HttpEngine
@@ -48,6 +49,9 @@ class Upstream:
 
     def __init__(self, engine: HttpEngine, *, api_key: str | None = None, patience: float = PATIENCE) -> None:
         self.engine = engine
+        self._away = False
+        self._changed: str | None = None
+        self._checking = Lock()
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
         self._client = httpx2.AsyncClient(
@@ -57,6 +61,18 @@ class Upstream:
     async def close(self) -> None:
         """Give the connections back."""
         await self._client.aclose()
+
+    async def changed(self) -> str | None:
+        """In what it is another server than it was, in words; asked anew once it has been away."""
+        async with self._checking:
+            if self._away:
+                self._changed = await to_thread.run_sync(self.engine.changed)
+                self._away = False
+        return self._changed
+
+    def failed(self, error: ServerError) -> None:
+        """Told of every failure: what does not answer may be another server when it does."""
+        self._away = self._away or not isinstance(error, UpstreamError)
 
     @asynccontextmanager
     async def stream(
