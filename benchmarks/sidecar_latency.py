@@ -54,7 +54,8 @@ async def measured(url: str, prompts: list[str], at_once: int, more: dict[str, A
     """All problems, some at once."""
     gaps: list[float] = []
     places = asyncio.Semaphore(at_once)
-    async with httpx2.AsyncClient(base_url=url, timeout=300, trust_env=False) as client:
+    fresh = httpx2.Limits(max_keepalive_connections=0)  # llama.cpp closes connections that are kept
+    async with httpx2.AsyncClient(base_url=url, timeout=300, limits=fresh, trust_env=False) as client:
 
         async def one(prompt: str) -> int:
             async with places:

@@ -189,14 +189,14 @@ def measured(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             **_summary(second), "stopped_and_continued": len(tried), "changed": changed,
             "changed_rate": changed / max(1, len(tried)), "changed_low": interval.low, "changed_high": interval.high,
             "tokens": sum(a for _, a, _ in tried), "full_tokens": sum(b for _, _, b in tried),
-            "shadow": kept["shadow"], "net_saved": kept["net"], "counts": kept["counts"],
+            "shadow": kept["shadow"], "net_saved": kept["net"],
         },
         "swapped": {
             **_summary(third), "noticed_after": len(third) if after["phase"] == "learning" else None,
             "why": after["why"], "stopped": len(lost), "lost": sum(lost),
             "lost_interval": rate_interval(sum(lost), len(lost)),
         },
-        "events": after["events"], "history": after["history"],
+        "counts_at_the_end": after["counts"], "events": after["events"], "history": after["history"],
     }  # fmt: skip
 
 

@@ -99,7 +99,7 @@ def alarms(
 def main() -> None:
     """Simulate and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/autopilot/simulation.json")
     args = parser.parse_args()

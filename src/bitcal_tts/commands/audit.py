@@ -194,6 +194,8 @@ class _Audit:
         return Example(f"{title}: {text.id}{gold}, {len(pieces):,} tokens", text.question, text.response, stops)
 
 
+_AHEAD = 2 * (os.cpu_count() or 1)
+"""Batches that are handed out before the first is taken back: no core waits for another's."""
 _held: list[FoldScorers] = []
 """In a process that scores texts, what it scores them with: sent once, for it is larger than the texts."""
 
@@ -226,7 +228,7 @@ def _walked(
     waiting: list[Future[Walked]] = []
     with progress(title, n, quiet=quiet) as advance:
         while True:
-            while len(waiting) < 8 and (batch := list(itertools.islice(texts, _BATCH))):
+            while len(waiting) < _AHEAD and (batch := list(itertools.islice(texts, _BATCH))):
                 waiting.append(pool.submit(walk, batch, setting))
             if not waiting:
                 break

@@ -143,9 +143,9 @@ class State:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON types."""
-        told = {**vars(self), "saved": vars(self.saved), "counts": vars(self.counts)}
+        told = {**vars(self), "saved": dict(vars(self.saved)), "counts": dict(vars(self.counts))}
         told["round"] = None if self.round is None else self.round.to_dict()
-        told["alarm"] = None if self.alarm is None else vars(self.alarm)
+        told["alarm"] = None if self.alarm is None else dict(vars(self.alarm))
         return told
 
     @classmethod

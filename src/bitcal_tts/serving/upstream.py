@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -82,7 +82,8 @@ class Upstream:
         wire = self.engine.wire
         path, body = wire.request(standing, limit, top, decoding, seed)
         try:
-            async with self._client.stream("POST", path, json=body, headers=self._headers) as answer:
+            request = self._client.build_request("POST", path, json=body, headers=self._headers)
+            async with aclosing(await self._answer(request)) as answer:
                 if answer.status_code != 200:
                     await answer.aread()
                     raise UpstreamError(answer.status_code, answer.text)
@@ -91,6 +92,13 @@ class Upstream:
             raise ServerError("the upstream does not answer any more: nothing came for a while") from None
         except httpx2.HTTPError as error:
             raise ServerError(f"the upstream is gone: {type(error).__name__}") from None
+
+    async def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        """The beginning of an answer. A connection that was kept may be closed by now: then over another one."""
+        try:
+            return await self._client.send(request, stream=True)
+        except httpx2.RemoteProtocolError:
+            return await self._client.send(request, stream=True)
 
     async def _pieces(self, answer: Any) -> AsyncIterator[Piece]:
         pieces = Pieces(self.engine.wire)
@@ -107,7 +115,7 @@ class Upstream:
         sent = {name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON}
         request = self._client.build_request(method, path, headers={**sent, **self._headers}, content=body)
         try:
-            answer = await self._client.send(request, stream=True)
+            answer = await self._answer(request)
         except httpx2.TimeoutException:
             raise ServerError("the upstream does not answer") from None
         except httpx2.HTTPError as error:
