@@ -21,7 +21,7 @@ ALLOWED = {
     "traces": {"halting", "engines", "tasks", "logs", "files"},
     "calibration": {"halting", "tasks", "traces", "files"},
     "evaluation": {"halting", "engines", "tasks", "traces", "files"},
-    "serving": {"halting", "engines", "calibration"},
+    "serving": {"halting", "engines", "traces", "calibration"},
     "auditing": {"halting", "tasks", "logs", "traces", "calibration", "evaluation"},
     "tiny": {"tasks"},
 }

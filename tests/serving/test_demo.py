@@ -1,0 +1,44 @@
+"""`bitcal serve --demo` on a fresh machine: the model is written, served, and halted with the promise it came with."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+
+import pytest
+
+pytest.importorskip("xllamacpp", reason="the llama.cpp server is not installed")
+pytest.importorskip("starlette", reason="the sidecar's packages are not installed")
+
+
+def test_the_demo_has_a_promise() -> None:
+    """Its profile is tied to the bytes of the file, which must come out the same on every machine."""
+    from bitcal_tts.commands import serve
+    from bitcal_tts.serving import demo
+
+    parser = argparse.ArgumentParser()
+    serve.add_options(parser)
+    args = parser.parse_args(["--demo"])
+    with ExitStack() as opened:
+        engine = serve._engine(args, opened)
+        policy = serve.policy_of(args, engine)
+        assert policy.about.method == "settled"
+        assert policy.about.promise.startswith("Promised: at most 5.0% lost")
+        assert policy.about.examples == demo.EXAMPLES
+        assert policy.budget == demo.BUDGET
+
+
+def test_the_demo_refuses_its_profile_for_another_model(gguf: object) -> None:
+    from bitcal_tts.engines.base import Decoding
+    from bitcal_tts.engines.http import HttpEngine
+    from bitcal_tts.engines.llama_server import OwnServer
+    from bitcal_tts.halting.profile import ProfileError
+    from bitcal_tts.serving import demo
+
+    profile = demo.profile()
+    assert profile is not None
+    own = OwnServer(gguf, parallel=1, context=256, threads=1)  # type: ignore[arg-type]
+    with HttpEngine(own.url, owned=own, template_options=demo.TEMPLATE) as engine:
+        served = engine.identity(Decoding(demo.TEMPERATURE)).declare({"task": demo.TASK})
+        with pytest.raises(ProfileError, match="no threshold for 16 bits"):
+            profile.check(served.with_known(signals=str(engine.signals(1)), budget=demo.BUDGET))
