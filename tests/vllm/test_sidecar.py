@@ -61,9 +61,9 @@ def test_answers_usage_and_caps(running: Running, server: str) -> None:
             same += full.choices[0].message.reasoning_content.startswith(thought.rstrip("\n"))
             assert "####" in one.choices[0].message.content
     assert same >= len(halted) - 1  # vLLM's sums depend on what it has cached: a near tie may go the other way
-    assert streamed[-1].usage.completion_tokens == ours[0].usage.completion_tokens
-    content = "".join(e.choices[0].delta.content or "" for e in streamed if e.choices)
-    assert content == ours[0].choices[0].message.content
+    (account,) = [event.bitcal for event in streamed if event.choices and event.choices[0].finish_reason]
+    assert streamed[-1].usage.completion_tokens == account["used"] <= BUDGET and account["honoured"]
+    assert "####" in "".join(event.choices[0].delta.content or "" for event in streamed if event.choices)
 
 
 def test_a_client_that_hangs_up_ends_it_upstream(running: Running, server: str) -> None:
