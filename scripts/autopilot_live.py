@@ -117,8 +117,7 @@ class Traffic:
                     text += piece.text
                     tokens += len(piece.ids)
             final = answer_of(text, p)
-            same = final is None or (answer is not None and p.format.equal(answer, final))
-            return not same, generation.outcome.tokens, tokens
+            return not p.format.keeps(answer, final), generation.outcome.tokens, tokens
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(one, self.stopped))

@@ -26,7 +26,7 @@ from bitcal_tts.traces.looks import LookTable
 
 def test_it_learns_promises_stops_and_remembers(start: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = (
-        "--risk", "0.3", "--confidence", "0.6", "--learn", "0.9", "--first", "40", "--budget", "320", "--state",
+        "--risk", "0.3", "--confidence", "0.6", "--learn", "0.75", "--first", "40", "--budget", "320", "--state",
         str(tmp_path),
     )  # fmt: skip
     running = start(*options)

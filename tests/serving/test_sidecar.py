@@ -263,15 +263,27 @@ def test_too_many_at_once_and_too_long_are_refused(start: Any) -> None:
         few.close()
 
 
+def gives_up(budget: int) -> Any:
+    """Gives up every trace once its window is full: a method that always escalates."""
+    return build_method("deepconf", bits=16, budget=budget, threshold=-1e9, window=16, **THINKING)
+
+
+def halts_by(one: Running, method: Any) -> None:
+    one.sidecar._policy = replace(one.sidecar._policy, build=lambda *_: method)
+
+
+def escalating(start: Any, second: OwnServer) -> Running:
+    one: Running = start("--budget", str(BUDGET), "--escalate-to", second.url)
+    halts_by(one, gives_up(BUDGET))
+    return one
+
+
 def test_what_is_escalated_goes_on_at_the_second_upstream(start: Any, tmp_path: Path) -> None:
     """The same text is continued there, under the same cap, and the response says so."""
     path = tmp_path / "second.gguf"
     export_gguf(models.resolve("tiny-4m"), "Q8_0", path)
     second = OwnServer(path, parallel=2, context=1024, threads=1)
-    one = start("--budget", str(BUDGET), "--escalate-to", second.url)
-    # Gives up every trace once its window is full: a method that always escalates.
-    gives_up = build_method("deepconf", bits=16, budget=BUDGET, threshold=-1e9, window=16, **THINKING)
-    one.sidecar._policy = replace(one.sidecar._policy, build=lambda *_: gives_up)
+    one = escalating(start, second)
     try:
         status, told = post(one.url, json.dumps(asked(0)).encode())
         assert status == 200
@@ -283,8 +295,7 @@ def test_what_is_escalated_goes_on_at_the_second_upstream(start: Any, tmp_path: 
         begun = direct(one, 0, to_the_end(16)).text.removeprefix("<think>\n")
         assert message["reasoning_content"].startswith(begun)
         assert "####" in message["content"]
-        capped = replace(gives_up.parameters, budget=30)
-        one.sidecar._policy = replace(one.sidecar._policy, build=lambda *_: type(gives_up)(capped))
+        halts_by(one, gives_up(30))
         status, told = post(one.url, json.dumps(asked(0)).encode())
         assert told["choices"][0]["finish_reason"] == "length" and told["usage"]["completion_tokens"] == 30
     finally:
@@ -296,9 +307,7 @@ def test_a_second_upstream_that_is_gone_is_told(start: Any, tmp_path: Path) -> N
     path = tmp_path / "second.gguf"
     export_gguf(models.resolve("tiny-1m"), "F16", path)
     second = OwnServer(path, parallel=1, context=1024, threads=1)
-    one = start("--budget", str(BUDGET), "--escalate-to", second.url)
-    gives_up = build_method("deepconf", bits=16, budget=BUDGET, threshold=-1e9, window=16, **THINKING)
-    one.sidecar._policy = replace(one.sidecar._policy, build=lambda *_: gives_up)
+    one = escalating(start, second)
     second.close()
     try:
         status, told = post(one.url, json.dumps(asked(0)).encode())
@@ -323,6 +332,21 @@ def test_an_upstream_that_comes_back_as_another_is_not_controlled(tmp_path: Path
             own = OwnServer(tmp_path / f"{served}.gguf", parallel=1, context=1024, threads=1, port=port)
             status, told = post(one.url, body)
             assert status == 200 and ("bitcal" in told) == controlled
+    finally:
+        one.close()
+        own.close()
+
+
+def test_another_model_in_the_same_file_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    export_gguf(models.resolve("tiny-1m"), "F16", path)
+    own = OwnServer(path, parallel=1, context=1024, threads=1)
+    one = Running(own.url, "--method", "stated", "--budget", "64")
+    try:
+        assert one.engine.changed() is None
+        path.unlink()
+        export_gguf(models.resolve("tiny-1m"), "Q8_0", path)
+        assert "is not what it was" in (one.engine.changed() or "")
     finally:
         one.close()
         own.close()

@@ -192,15 +192,22 @@ def fit_scorer(tables: Sequence[LookTable], kind: str, label: str, features: Seq
     vectors, right, weights = _labelled(tables, label)
     kept = [name for name in NAMES if name in set(features)]
     columns = vectors[:, [NAMES.index(name) for name in kept]]
-    # A feature that is not known says nothing; one that never changes neither, and would be divided by its spread.
-    known = np.asarray(np.isfinite(columns).all(axis=0))
-    known[known] = np.ptp(columns[:, known], axis=0) > 0
-    kept = [name for name, tells in zip(kept, known, strict=True) if tells]
+    kept = [name for name, tells in zip(kept, telling(columns), strict=True) if tells]
     if not kept:
         raise ValueError(f"the features {', '.join(features)} never change in these traces: there is nothing to fit on")
     columns = vectors[:, [NAMES.index(name) for name in kept]]
     model = _logistic(columns, right) if kind == "logistic" else boosted(columns, right, weights, **boosting)
     return Profile(kind, tuple(kept), model, {})
+
+
+def telling(columns: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which features tell anything: one that is not known does not, nor one that never changes.
+
+    The latter would be divided by its spread.
+    """
+    tells: NDArray[np.bool_] = np.asarray(np.isfinite(columns).all(axis=0))
+    tells[tells] = np.ptp(columns[:, tells], axis=0) > 0
+    return tells
 
 
 def _labelled(
@@ -295,5 +302,4 @@ def _shared_identity(recordings: Sequence[Recording], budget: int) -> Identity:
 
 
 def _tied(recording: Recording, budget: int) -> Identity:
-    known = {key: value for key, value in recording.identity.known.items() if key not in ("bits", "scheme")}
-    return Identity({**known, "budget": budget}, recording.identity.declared - {"bits", "scheme"})
+    return recording.identity.without("bits", "scheme").with_known(budget=budget)

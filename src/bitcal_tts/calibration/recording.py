@@ -11,7 +11,7 @@ from typing import Any
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.profile import Profile, ProfileError
-from bitcal_tts.halting.settled import CERTIFIED, Settled, SettledParameters
+from bitcal_tts.halting.settled import Settled, SettledParameters
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.halting.values import Look
 from bitcal_tts.tasks.base import Task
@@ -77,8 +77,7 @@ class Recording:
 
     def certified(self, looks: str, budget: int, every: int | None = None) -> dict[str, Any]:
         """The settings that a certificate from these traces rests on."""
-        settings = self.settings(looks, budget, every)
-        return {name: getattr(settings, name) for name in CERTIFIED}
+        return self.settings(looks, budget, every).certified
 
     def table(
         self, budget: int, looks: str, tick: Callable[[], None] | None = None, every: int | None = None

@@ -121,8 +121,12 @@ def certify(
         return Certificate(math.inf, 0, n, 1.0, None)
     if cost_at is None:
         return passed[-1]
-    costs = [cost_at(one.threshold) for one in passed]
-    return next(one for one, cost in zip(passed, costs, strict=True) if cost <= min(costs) * (1 + slack))
+    return passed[nearly_cheapest([cost_at(one.threshold) for one in passed], slack)]
+
+
+def nearly_cheapest(costs: Sequence[float], slack: float = 0.01) -> int:
+    """The first that costs at most a share more than the cheapest."""
+    return next(i for i, cost in enumerate(costs) if cost <= min(costs) * (1 + slack))
 
 
 def _needed(rate: float, risk: float, confidence: float, test: Callable[[int, int, float], float]) -> int:

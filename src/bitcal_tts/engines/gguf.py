@@ -123,9 +123,14 @@ def gguf_bits(path: Path) -> GgufBits:
     )
 
 
-@lru_cache(maxsize=8)
 def gguf_facts(path: Path) -> dict[str, Any]:
-    """What an engine that runs a GGUF file says of it."""
+    """What an engine that runs a GGUF file says of it; read anew where the file has changed."""
+    told = path.stat()
+    return _gguf_facts(path, told.st_mtime_ns, told.st_size)
+
+
+@lru_cache(maxsize=8)
+def _gguf_facts(path: Path, _changed: int, _size: int) -> dict[str, Any]:
     read = gguf_bits(path)
     return {
         "model_sha256": file_sha256(path),

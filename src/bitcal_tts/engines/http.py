@@ -151,14 +151,14 @@ class HttpEngine:
 
     def _checked_bits(self, asked: float | None) -> float:
         """Of the model's file, or as declared."""
-        if self._file is None:
+        if self._facts is None:
             if asked is None:
                 raise EngineError(
                     "the server does not tell the precision of its weights, and its model's file cannot be read from "
                     "here: say it with --bits"
                 )
             return float(asked)
-        read = gguf_facts(self._file)
+        read = self._facts
         if asked is not None and asked != read["bits"]:
             raise EngineError(f"the server's model has {read['bits']:g} bits ({read['scheme']}), not {asked:g}")
         return float(read["bits"])
@@ -188,7 +188,7 @@ class HttpEngine:
             "compute_dtype": f"as {about.engine} decides",
             **({} if template is None else {"template_sha256": template}),
         }
-        read = {} if self._file is None else gguf_facts(self._file)
+        read = self._facts or {}
         declared = {} if read else {"bits": self.bits}
         if not read and about.quantization is not None:
             reported["scheme"] = about.quantization

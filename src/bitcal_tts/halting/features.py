@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.halting.statements import Statement, StatementDetector
-from bitcal_tts.halting.values import COLUMNS, KINDS, Asking, Candidates, Look, Sentences
+from bitcal_tts.halting.values import COLUMNS, KINDS, Asking, Candidates, Look, Sentences, as_text
 
 WINDOW = 16
 _FLOOR = -12.0  # below this a log-probability says no more
@@ -229,7 +229,7 @@ class Features:
 
     def text_of(self, value: Any) -> str:
         """A value of a look as an answer is written."""
-        return value if self._kind is None or isinstance(value, str) else self._kind.text(value)
+        return as_text(value, self._kind)
 
     def vector(self, *, at_statement: bool) -> NDArray[np.float64]:
         """What does not depend on a value; NaN is what cannot be known.

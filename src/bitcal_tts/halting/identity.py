@@ -86,6 +86,11 @@ class Identity:
         """The same with more known."""
         return Identity({**self.known, **{key: _plain(value) for key, value in values.items()}}, self.declared)
 
+    def without(self, *keys: str) -> Identity:
+        """The same with less known."""
+        known = {key: value for key, value in self.known.items() if key not in keys}
+        return Identity(known, self.declared - set(keys))
+
     def declare(self, values: Mapping[str, Any]) -> Identity:
         """The same with what is unknown declared; what is known and differs is refused."""
         known, declared = dict(self.known), set(self.declared)

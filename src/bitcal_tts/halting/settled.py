@@ -59,6 +59,11 @@ class SettledParameters(GateParameters):
         if not isinstance(self.declare, Mapping):
             raise ValueError(f"declare must be a mapping of keys to values, got {self.declare!r}")
 
+    @property
+    def certified(self) -> dict[str, Any]:
+        """The settings that a certificate rests on."""
+        return {name: getattr(self, name) for name in CERTIFIED}
+
     def check(self, served: Identity) -> None:
         """Refuse to serve what the profile was not fitted on; where that is forced, warn."""
         try:

@@ -36,7 +36,7 @@ from bitcal_tts.serving.pages import PATHS, About, page
 from bitcal_tts.serving.pilot import Course
 from bitcal_tts.serving.shapes import Answer
 from bitcal_tts.serving.state import Setting
-from bitcal_tts.serving.upstream import Upstream
+from bitcal_tts.serving.upstream import Upstream, UpstreamError
 
 HEADER = "x-bitcal"
 """Says of every response whether it was controlled, and if not, why."""
@@ -147,14 +147,19 @@ class Sidecar:
         return self._elsewhere(request) or JSONResponse(about)
 
     async def _autopilot(self, request: Request) -> Response:
-        pilots = [] if self.autopilot is None else self.autopilot.status()
-        return self._refused(request) or JSONResponse({"on": self.autopilot is not None, "pilots": pilots})
+        on = self.autopilot is not None
+        return self._refused(request) or JSONResponse({"on": on, "pilots": self._pilots()})
 
     async def _metrics(self, request: Request) -> Response:
-        if self.autopilot is not None:
-            self.metrics.pilots(self.autopilot.status())
-        told = generate_latest(self.metrics.registry)
-        return self._refused(request) or Response(told, media_type=CONTENT_TYPE_LATEST)
+        return self._refused(request) or Response(self._counted(), media_type=CONTENT_TYPE_LATEST)
+
+    def _pilots(self) -> list[dict[str, Any]]:
+        return [] if self.autopilot is None else self.autopilot.status()
+
+    def _counted(self) -> bytes:
+        self.metrics.pilots(self._pilots())
+        counted: bytes = generate_latest(self.metrics.registry)
+        return counted
 
     def _guarded(
         self, handle: Callable[[Request, bytes], Awaitable[Response]]
@@ -178,7 +183,11 @@ class Sidecar:
                 self._upstream.failed(error)
                 self.metrics.errors.inc()
                 self.metrics.requests.labels("failed").inc()
-                return _error(getattr(error, "status", 502), self._without_url(error), "upstream_error")
+                return _error(
+                    error.status if isinstance(error, UpstreamError) else 502,
+                    self._without_url(error),
+                    "upstream_error",
+                )
 
         return guarded
 
@@ -375,9 +384,7 @@ class Sidecar:
         if piloted and cap == room:
             return self._piloted(identity, cap, options)
         try:
-            method = (
-                to_the_end(min(cap, room)) if piloted else policy.build(asked.method, asked.profile, min(cap, room))
-            )
+            method = to_the_end(room) if piloted else policy.build(asked.method, asked.profile, room)
         except (ProfileError, IdentityError):
             raise
         except ValueError as error:
@@ -400,8 +407,7 @@ class Sidecar:
         assert self.autopilot is not None
         signals = engine.signals(1)
         # The traffic is what it is: what is asked, and what nobody tells of the server, is part of it.
-        known = {key: value for key, value in identity.known.items() if key != "system"}
-        tied = Identity(known, identity.declared).with_known(signals=str(signals), budget=cap)
+        tied = identity.without("system").with_known(signals=str(signals), budget=cap)
         tied = tied.declare({key: "as served" for key in KEYS if tied[key] is UNKNOWN})
         options["identity"] = tied
         setting = Setting(

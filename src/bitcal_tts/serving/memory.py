@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from bitcal_tts.halting.profile import Profile
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 
 FILE = "autopilot.sqlite"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS pilots (name TEXT PRIMARY KEY, state TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS scorers (name TEXT PRIMARY KEY, profile TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS looks (name TEXT, epoch INTEGER, number INTEGER, data BLOB NOT NULL,
                                   PRIMARY KEY (name, epoch, number));
 """
@@ -57,6 +59,18 @@ class Memory:
         with _told(self.folder):
             found = self._database.execute("SELECT state FROM pilots WHERE name = ?", (name,)).fetchone()
             return None if found is None else json.loads(found[0])
+
+    def keep_scorer(self, name: str, scorer: Profile) -> None:
+        """What a pilot's round judges by; it is large, and kept once."""
+        with _told(self.folder):
+            row = (name, json.dumps(scorer.to_dict()))
+            self._database.execute("INSERT OR REPLACE INTO scorers VALUES (?, ?)", row)
+
+    def scorer(self, name: str) -> Profile | None:
+        """The one that was kept last."""
+        with _told(self.folder):
+            found = self._database.execute("SELECT profile FROM scorers WHERE name = ?", (name,)).fetchone()
+            return None if found is None else Profile.from_dict(json.loads(found[0]))
 
     def keep(self, name: str, epoch: int, number: int, table: LookTable) -> None:
         """A request that a scorer may be fitted on."""

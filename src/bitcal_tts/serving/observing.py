@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from bitcal_tts.calibration.recording import Walker
+from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Decision
 from bitcal_tts.halting.session import Session, WouldBe
-from bitcal_tts.halting.values import KINDS, Look
+from bitcal_tts.halting.values import KINDS, Look, as_text
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 
 
@@ -40,18 +41,19 @@ class Observed:
 
     def is_same(self, answer: str | None) -> bool:
         """Whether an answer is the one that it ended with; where it has none, nothing can be lost."""
-        final = self.session.outcome.answer
-        return final is None or (answer is not None and self.session.method.parameters.format.equal(answer, final))
+        same: bool = self._format.keeps(answer, self.session.outcome.answer)
+        return same
 
     def table(self) -> LookTable:
         """What there was to see, without a word of the text; what a stop would answer is read off it."""
         tokens, rows, vectors = self.session.outcome.tokens, [], []
         known: dict[Any, bool] = {}
+        kind = KINDS.get(self._format.values or "")
         for i, look in enumerate(self._looks):
             vectors.append(look.rows)
             for value in look.values or [None]:
                 if value not in known:
-                    known[value] = self.is_same(self._text_of(value))
+                    known[value] = self.is_same(None if value is None else as_text(value, kind))
                 rows.append((i, known[value], known[value]))
         end = (tokens, False, "") if self.forced is None else (self.forced.at, True, "forced")
         return LookTable(
@@ -67,7 +69,7 @@ class Observed:
             read=True,
         )
 
-    def _text_of(self, value: Any) -> str | None:
-        if value is None or isinstance(value, str):
-            return value
-        return KINDS[self.session.method.parameters.format.values].text(value)
+    @property
+    def _format(self) -> AnswerFormat:
+        format: AnswerFormat = self.session.method.parameters.format
+        return format

@@ -9,6 +9,7 @@ share runs to its end for ever, and is what the promise and the savings are meas
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -22,14 +23,13 @@ from bitcal_tts.calibration.anytime import Alarm, Mean
 from bitcal_tts.calibration.recording import Walker
 from bitcal_tts.calibration.store import save_profile
 from bitcal_tts.engines.wire import ServerError
-from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.session import Session, WouldBe
-from bitcal_tts.halting.settled import CERTIFIED, Settled
+from bitcal_tts.halting.settled import Settled
 from bitcal_tts.serving.memory import Memory
 from bitcal_tts.serving.observing import Observed
-from bitcal_tts.serving.rounds import Round, Trial, first_looks, fit_round
+from bitcal_tts.serving.rounds import Round, Trial, fit_round
 from bitcal_tts.serving.state import Setting, State, Terms
 from bitcal_tts.serving.status import described
 from bitcal_tts.traces.looks import LookTable
@@ -129,7 +129,8 @@ class Pilot:
         self._memory, self._chance = memory, chance or random.SystemRandom().random
         self._walker = Walker(setting.parameters())
         told = memory.load(self.name)
-        self.state = State(due=terms.first) if told is None else State.from_dict(told["state"])
+        known = None if told is None else State.from_dict(told["state"], memory.scorer(self.name))
+        self.state = known or State(due=terms.first)
         self._tables: list[LookTable] = memory.kept(self.name, self.state.epoch)
         self._method: Settled | None = None
         self._next = self.state.numbers
@@ -200,14 +201,15 @@ class Pilot:
     async def _take_ended(self) -> None:
         try:
             while self._next in self._ended:
-                number, what = self._next, self._ended.pop(self._next)
+                what = self._ended.pop(self._next)
                 self._next += 1
                 if what is None:
                     continue
                 table = await to_thread.run_sync(what[0].table)
                 if self.state.round is None:
-                    self._learn(number, table)
+                    self._learn(table)
                     await self._fit_when_due()
+                    self.remember()
                 else:
                     self._begun += 1
                     assert self._tasks is not None
@@ -215,11 +217,10 @@ class Pilot:
         finally:
             self._taking = False
 
-    def _learn(self, number: int, table: LookTable) -> None:
+    def _learn(self, table: LookTable) -> None:
         self._tables.append(table)
-        self._memory.keep(self.name, self.state.epoch, number, table)
+        self._memory.keep(self.name, self.state.epoch, self.state.learned, table)
         self.state.learned += 1
-        self.remember()
 
     async def _fit_when_due(self) -> None:
         """Fit a scorer where there is enough to fit it on."""
@@ -233,9 +234,9 @@ class Pilot:
             state.due = state.learned + _AGAIN
             self._event(f"no scorer yet: {error}")
             return
+        self._memory.keep_scorer(self.name, state.round.scorer)
         state.rounds += 1
         self._event(f"scorer {state.rounds} fitted on {state.learned} requests; stops are being tried")
-        self.remember()
 
     async def _try(self, place: int, table: LookTable, observed: Observed, ended: Ended, of: Round) -> None:
         """Find out by side requests what stops of a request would have come to."""
@@ -270,7 +271,7 @@ class Pilot:
             return  # what it was tried for is over
         of.take(trial)
         if state.served is None:
-            self._learn(state.learned, table)
+            self._learn(table)
         else:
             self._measure(trial, state.served)
         if state.round is None:
@@ -321,18 +322,16 @@ class Pilot:
         bits = f"{setting.bits:g}"
         evidence = {
             "risk": of.risk, "loss": "another answer than the full run's", "confidence": self.terms.confidence,
-            "p_value_kind": "bets", "p_value": 1 / max(1.0, 2.718281828 ** bets.highest), "certified": True,
+            "p_value_kind": "bets", "p_value": math.exp(-bets.highest), "certified": True,
             "other_items": self.state.learned, "certified_items": bets.n, "losses": bets.losses, "more_items_needed": 0,
             "tokens": of.costs[served][0] / max(1, bets.n), "full_tokens": of.costs[served][1] / max(1, bets.n),
             "accuracy": None, "full_accuracy": None,
         }  # fmt: skip
         scheme = setting.identity.known.get("scheme")
-        known = {key: value for key, value in setting.identity.known.items() if key not in ("bits", "scheme")}
-        parameters = setting.parameters()
         return replace(
             of.scorer,
-            identity=Identity(known, setting.identity.declared - {"bits", "scheme"}),
-            settings={name: getattr(parameters, name) for name in CERTIFIED},
+            identity=setting.identity.without("bits", "scheme"),
+            settings=setting.parameters().certified,
             thresholds={setting.bits: of.thresholds[served]},
             evidence={bits: evidence if scheme is None else {"scheme": scheme, **evidence}},
             reference={setting.bits: tuple(of.firsts)},
@@ -388,9 +387,9 @@ async def _trial(judged: LookTable, observed: Observed, ended: Ended, thresholds
     full = int(judged.full_tokens[0])
     found: dict[WouldBe, tuple[bool, int]] = {}
     trial = Trial([None] * len(thresholds), [None] * len(thresholds), full, float(judged.first_scores()[0]))
-    looks = first_looks(judged, thresholds)
     for which in wanted:
-        where = observed.places[looks[which]] if looks[which] >= 0 else observed.forced
+        look = int(judged.first_looks(thresholds[which])[0])
+        where = observed.places[look] if look >= 0 else observed.forced
         if where is None:
             trial.lost[which], trial.cost[which] = False, full
             continue

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitcal_tts.calibration.anytime import RarerThan
-from bitcal_tts.calibration.fit import fit_scorer
+from bitcal_tts.calibration.fit import fit_scorer, telling
+from bitcal_tts.calibration.risk import grid, nearly_cheapest
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.profile import Profile, mean_of
 from bitcal_tts.traces.looks import LookTable
@@ -20,8 +21,6 @@ _TARGETS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
 """Thresholds are put where so many times the risk were lost by scorers that had not seen the request."""
 _SMALL: dict[str, Any] = {"rounds": 100, "num_threads": 1}
 """Fitted beside the serving, and judged at every look of it."""
-_GRID = 200
-_SLACK = 0.01
 _REFERENCES = 500
 WORTH = 0.02
 """A promise that saves less of the tokens is not worth stopping for."""
@@ -107,21 +106,20 @@ class Round:
         shares = [self.share(which) for which in range(self.passed)]
         if min(shares) > 1 - WORTH:
             return None
-        return next(which for which, share in enumerate(shares) if share <= min(shares) * (1 + _SLACK))
+        return nearly_cheapest(shares)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types."""
+        """As JSON types, without the scorer, which never changes."""
         bets = [[one.n, one.losses, one.highest] for one in self.bets]
         return {
-            "scorer": self.scorer.to_dict(), "thresholds": self.thresholds, "risk": self.risk, "level": self.level,
+            "thresholds": self.thresholds, "risk": self.risk, "level": self.level,
             "bets": bets, "costs": self.costs, "passed": self.passed, "firsts": self.firsts,
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> Round:
-        """What `to_dict` wrote."""
-        bets = [RarerThan(told["risk"], *counts) for counts in told["bets"]]
-        return cls(**{**told, "scorer": Profile.from_dict(told["scorer"]), "bets": bets})
+    def from_dict(cls, told: dict[str, Any], scorer: Profile) -> Round:
+        """What `to_dict` wrote, with its scorer."""
+        return cls(scorer, **{**told, "bets": [RarerThan(told["risk"], *counts) for counts in told["bets"]]})
 
 
 def fit_round(tables: Sequence[LookTable], risk: float, level: float) -> Round:
@@ -153,26 +151,17 @@ def _telling(groups: Sequence[Sequence[LookTable]]) -> list[str]:
     """Features that are known, and change, in every group."""
     tells: NDArray[np.bool_] = np.ones(len(NAMES), dtype=np.bool_)
     for group in groups:
-        vectors = np.concatenate([table.candidates.vectors for table in group])
-        known = np.asarray(np.isfinite(vectors).all(axis=0))
-        known[known] = np.ptp(vectors[:, known], axis=0) > 0
-        tells &= known
+        tells &= telling(np.concatenate([table.candidates.vectors for table in group]))
     return [name for name, one in zip(NAMES, tells, strict=True) if one]
 
 
 def _thresholds(unseen: LookTable, risk: float) -> list[float]:
     """Strictest first: the loosest that loses as many as each of the targets allows."""
-    scores = unseen.score_values()
-    if not len(scores):
+    thresholds = grid(unseen.scores)
+    if not thresholds:
         return []
-    grid = np.unique(np.quantile(scores, np.linspace(0, 1, _GRID)))[::-1]
-    lost = np.maximum.accumulate([int(unseen.cut(float(t)).changed.sum()) for t in grid])
+    lost = np.maximum.accumulate([int(unseen.cut(threshold).changed.sum()) for threshold in thresholds])
     allowed = [target * risk * unseen.n for target in _TARGETS]
     chosen = [int(np.nonzero(lost <= most)[0][-1]) for most in allowed if lost[0] <= most]
     chosen = sorted({chosen[0] // 2, *chosen}) if chosen else [0]
-    return [float(grid[i]) for i in chosen]
-
-
-def first_looks(table: LookTable, thresholds: Sequence[float]) -> list[int]:
-    """At which look of one request each threshold stops it; -1 where none does."""
-    return [int(np.nonzero(table.scores >= t)[0][0]) if (table.scores >= t).any() else -1 for t in thresholds]
+    return [thresholds[i] for i in chosen]

@@ -10,7 +10,9 @@ from typing import Any
 
 from bitcal_tts.calibration.anytime import Alarm, Mean
 from bitcal_tts.calibration.recording import BLANK
+from bitcal_tts.calibration.risk import check_levels
 from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.settled import SettledParameters
 from bitcal_tts.serving.rounds import Round
 
@@ -37,8 +39,8 @@ class Terms:
     first: int = 150
 
     def __post_init__(self) -> None:
-        for name in ("risk", "confidence", "shadow", "learn"):
-            value = getattr(self, name)
+        check_levels(self.risk, self.confidence)
+        for name, value in (("shadow", self.shadow), ("learn", self.learn)):
             if not 0 < value < 1 and not (name == "learn" and value == 1):
                 raise ValueError(f"{name} must be above 0 and below 1, got {value!r}")
         if self.first < LEAST:
@@ -149,9 +151,9 @@ class State:
         return told
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> State:
-        """What `to_dict` wrote."""
+    def from_dict(cls, told: dict[str, Any], scorer: Profile | None) -> State:
+        """What `to_dict` wrote, with the scorer of its round."""
         told = {**told, "saved": Mean(**told["saved"]), "counts": Counts(**told["counts"])}
-        told["round"] = None if told["round"] is None else Round.from_dict(told["round"])
+        told["round"] = None if scorer is None or told["round"] is None else Round.from_dict(told["round"], scorer)
         told["alarm"] = None if told["alarm"] is None else Alarm(**told["alarm"])
         return cls(**told)

@@ -320,7 +320,7 @@ class LookTable:
 
     def cut(self, threshold: float | Floats) -> Cut:
         """What a gate does at a threshold, or at one for each trace: it stops at the first look that reaches it."""
-        look = self._first(threshold)
+        look = self.first_looks(threshold)
         early = look >= 0
         columns = {}
         for name in ("tokens", "probe_tokens", "right", "same", "halted", "reasons"):
@@ -375,7 +375,7 @@ class LookTable:
 
     def places(self, thresholds: Floats) -> Ints:
         """Tokens at which each trace is stopped by a threshold of its own, without a landing; 0 where it is not."""
-        look = self._first(thresholds)
+        look = self.first_looks(thresholds)
         return np.where(look >= 0, self.at[look], 0) if len(self) else np.zeros(self.n, dtype=np.int64)
 
     def full(self) -> Cut:
@@ -393,7 +393,7 @@ class LookTable:
     def _cut(self, *, right: Bools, **columns: Any) -> Cut:
         return Cut(**columns, correct=right, full_tokens=self.full_tokens, full_correct=self.full_right)
 
-    def _first(self, threshold: float | Floats) -> Ints:
+    def first_looks(self, threshold: float | Floats) -> Ints:
         """The look at which each trace is stopped, or -1."""
         bar = threshold[self.trace] if isinstance(threshold, np.ndarray) else threshold
         hits = np.nonzero(self.scores > bar if self.strict else self.scores >= bar)[0]

@@ -80,7 +80,7 @@ class Sweep:
     def _look(self, i: int, j: int, answer: str | None, final: str | None, trace: Trace, task: Task) -> None:
         self.answered[i, j] = answer is not None
         self.correct[i, j] = task.correct(answer, trace.item)
-        self.same[i, j] = final is None or (answer is not None and task.format.equal(answer, final))
+        self.same[i, j] = task.format.keeps(answer, final)
 
     def confidence(self, p: Parameters) -> Floats:
         """c_t of every trace at every boundary under a setting."""

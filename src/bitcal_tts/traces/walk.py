@@ -15,7 +15,7 @@ from bitcal_tts.halting.gate import Gate
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.policy import Action
 from bitcal_tts.halting.session import Session
-from bitcal_tts.halting.values import KINDS, Look
+from bitcal_tts.halting.values import KINDS, Look, as_text
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 from bitcal_tts.traces.oracle import informed
@@ -147,15 +147,13 @@ class Judge:
         if value is None:
             return self.worth(None)
         if value not in self._worths:
-            kind = KINDS.get(self._task.format.values or "")
-            text = value if kind is None or isinstance(value, str) else kind.text(value)
-            self._worths[value] = self.worth(text)
+            self._worths[value] = self.worth(as_text(value, KINDS.get(self._task.format.values or "")))
         return self._worths[value]
 
     def worth(self, answer: str | None) -> tuple[bool, bool]:
         """Whether an answer is right, and whether it is the full run's; where that has none, nothing is lost."""
         if answer not in self._worths:
-            same = self._final is None or (answer is not None and self._task.format.equal(answer, self._final))
+            same = self._task.format.keeps(answer, self._final)
             self._worths[answer] = self._task.correct(answer, self._trace.item), same
         return self._worths[answer]
 

@@ -63,6 +63,10 @@ class AnswerFormat(ABC):
         """Whether two values are the same answer."""
         return one.strip() == other.strip()
 
+    def keeps(self, answer: str | None, final: str | None) -> bool:
+        """Whether an answer is the one that the whole text ends with; where that has none, nothing can be lost."""
+        return final is None or (answer is not None and self.equal(answer, final))
+
 
 class MarkedText(AnswerFormat):
     """Whatever stands on the line after the last marker."""

@@ -2,7 +2,7 @@
 
 from bitcal_tts.halting.values.asking import Asking
 from bitcal_tts.halting.values.candidates import COLUMNS, Candidates, Look
-from bitcal_tts.halting.values.kinds import KINDS, ValueKind
+from bitcal_tts.halting.values.kinds import KINDS, ValueKind, as_text
 from bitcal_tts.halting.values.sentences import Sentences
 
-__all__ = ["COLUMNS", "KINDS", "Asking", "Candidates", "Look", "Sentences", "ValueKind"]
+__all__ = ["COLUMNS", "KINDS", "Asking", "Candidates", "Look", "Sentences", "ValueKind", "as_text"]

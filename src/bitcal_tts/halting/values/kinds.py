@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable
 from fractions import Fraction
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from bitcal_tts.halting.answers.boxed import plain_formula
 from bitcal_tts.halting.answers.numbers import number_in
@@ -109,6 +109,12 @@ class Options:
 
 KINDS: dict[str, ValueKind] = {"numbers": Numbers(), "expressions": Expressions(), "options": Options()}
 """By the name that answer formats have for them."""
+
+
+def as_text(value: Any, kind: ValueKind | None) -> str:
+    """A value as an answer is written."""
+    text: str = value if kind is None or isinstance(value, str) else kind.text(value)
+    return text
 
 
 @lru_cache(maxsize=4096)
