@@ -205,8 +205,13 @@ def test_a_sample_is_drawn_and_said_to_be_one(log: Path, capsys: pytest.CaptureF
     assert 40 <= shape["n"] <= 80 and shape["texts"] == 150
     assert main([*command, "60"]) == 0
     assert f"{shape['n']} texts, drawn at random from 150, of" in capsys.readouterr().out
-    assert main([*command, "0"]) == 2
-    assert "--sample must be at least 1" in capsys.readouterr().err
+    assert main([*command, "all", "--json"]) == 0
+    (shape,) = json.loads(capsys.readouterr().out)["files"]
+    assert shape["n"] == shape["texts"] == 150
+    for wrong in ("0", "-3", "many"):
+        with pytest.raises(SystemExit):
+            main([*command, wrong])
+        assert f"at least 1, or all, got '{wrong}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("close", ["</think>", None])

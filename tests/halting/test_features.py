@@ -19,7 +19,7 @@ def features(bits: float = 4, budget: int = 512) -> Features:
 
 
 def told(f: Features, *, at_statement: bool) -> dict[str, float]:
-    return dict(zip(OF_THE_TEXT, f.vector(at_statement=at_statement).tolist(), strict=True))
+    return dict(zip(OF_THE_TEXT, f.of_the_text(at_statement=at_statement), strict=True))
 
 
 def test_a_text_counted_along_by_hand() -> None:
@@ -81,7 +81,7 @@ def test_looking_changes_nothing() -> None:
     f.update("That is wrong.\n", 0.1, -0.1, 1.0)
     f.update("So the answer is 7.\n", 0.1, -0.1, 1.0)
     for at_statement in (True, False):
-        assert f.vector(at_statement=at_statement).tolist() == f.vector(at_statement=at_statement).tolist()
+        assert f.of_the_text(at_statement=at_statement) == f.of_the_text(at_statement=at_statement)
 
 
 def test_between_statements_a_redo_is_forgotten_at_the_next_one() -> None:

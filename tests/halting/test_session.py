@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bitcal_tts import Ask, End, Force, Go, Probe, Session, Signals, Token, Tokens, build_method
+from bitcal_tts.calibration.recording import BLANK, Walker
+from bitcal_tts.halting.controller import Decision
 from bitcal_tts.halting.landing import Landing
 from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.halting.session import Directive
+from bitcal_tts.halting.settled import SettledParameters
 
 TEXT = ["Let", " me", " see", ".", " 3", " +", " 4", " =", " 7", ".\n", "So", " ####", " 7", "\n", "more", " words"]
 
@@ -259,3 +262,40 @@ def test_a_truncated_distribution_says_what_is_missing() -> None:
     blind = Session(to_the_end(8), signals=Signals("absent"))
     blind.end()
     assert blind.outcome.missing is None
+
+
+LONG = (
+    "Tom has 3 apples and buys 4 more. So 3 + 4 = 7. Wait, let me check: 7 - 4 = 3. Yes.\n\nThe answer is 7.\n"
+    "Then he eats 2, so 7 - 2 = 5. Hmm, the total is 5. \\boxed{5} and that is right.\n</think>\n"
+    "He has 3 + 4 = 7 apples first. Then the answer is 5.\n#### 5\nmore words. The answer is 9.\n"
+)
+
+
+@given(size=st.integers(1, 7), cuts=st.sets(st.integers(1, 100)), every=st.sampled_from([4, 16]))
+def test_looks_do_not_depend_on_how_tokens_arrive(size: int, cuts: set[int], every: int) -> None:
+    """A gate that is handed many tokens at once looks where it would have looked token by token, at the same stage."""
+    texts = [LONG[i : i + size] for i in range(0, len(LONG), size)]
+    edges = sorted({0, len(texts), *(cut for cut in cuts if cut < len(texts))})
+    parameters = SettledParameters(
+        name="settled", bits=4, budget=10_000, close="</think>", every=every, looks="sentences", profile=BLANK
+    )
+
+    def looks(pieces: list[list[str]], method: Any) -> list[Any]:
+        found: list[Any] = []
+
+        def note(decision: Decision) -> None:
+            if decision.score is not None:
+                seen = session.method.seen.rows.tolist() if isinstance(session.method, Walker) else None
+                found.append((decision.tokens, decision.answer, repr(seen), session.tokens, session.stop_here()))
+
+        session = Session(method, question="How many apples has Tom?", watch=note, heed=False)
+        for piece in pieces:
+            session.feed(Tokens(piece))
+        session.end()
+        return [*found, session.tokens, session.outcome.text]
+
+    stated = build_method("stated", bits=4, budget=10_000, close="</think>", every=every, reserve=0)
+    for method in (Walker(parameters), stated):
+        one_by_one = looks([[text] for text in texts], method)
+        assert len(one_by_one) > 3
+        assert looks([texts[i:j] for i, j in itertools.pairwise(edges)], method) == one_by_one

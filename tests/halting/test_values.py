@@ -31,7 +31,7 @@ def read(*sentences: str, question: str = QUESTION, kind: str = "numbers", writi
 
 def told(candidates: Candidates, value: Any) -> dict[str, float]:
     look = candidates.look()
-    return dict(zip(COLUMNS, look.rows[list(look.values).index(value)].tolist(), strict=True))
+    return dict(zip(COLUMNS, [*look.own[look.values.index(value)], *look.shared], strict=True))
 
 
 @given(st.lists(st.text(alphabet="ab.!?\n \"')", max_size=12), max_size=12))
@@ -159,7 +159,8 @@ def test_work_is_bounded() -> None:
         candidates.feed(f"So {i} + 1 = {i + 1000000}.", i, writing=False)
     assert len(candidates._values) <= MAX_VALUES
     look = candidates.look()
-    assert len(look.values) <= KEPT and look.rows.shape == (len(look.values), len(COLUMNS))
+    assert len(look.values) <= KEPT and len(look.own) == len(look.values)
+    assert all(len(row) + len(look.shared) == len(COLUMNS) for row in look.own)
 
 
 @given(st.text(max_size=400))

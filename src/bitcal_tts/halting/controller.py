@@ -94,6 +94,8 @@ class Step:
         for column in (self.token_texts, self.entropies, self.logprobs, self.margins, self.top_logprobs):
             if column is not None and len(column) != n:
                 raise ValueError(f"the step has {n} tokens, but {len(column)} {self._name_of(column)}")
+        if self.entropies is not None and not all(-1e-6 <= one < math.inf for one in self.entropies):
+            raise ValueError(f"entropies must be finite numbers of at least 0, got {list(self.entropies)!r}")
 
     def _name_of(self, column: Any) -> str:
         return next(field.name for field in fields(self) if getattr(self, field.name) is column)
@@ -196,6 +198,14 @@ class Controller(ABC):
     @abstractmethod
     def observe(self, step: Step) -> Decision:
         """Take the next step and decide, or ask."""
+
+    def ahead(self) -> int:
+        """How many of the next tokens it may be handed at once, to skim; 0 where it decides at each of them."""
+        return 0
+
+    def skim(self, step: Step) -> tuple[int, Decision]:
+        """Take tokens one by one up to the first at which it judges something: how many, and what it decides there."""
+        return step.n_tokens, self.observe(step)
 
     def tell(self, probe: Probe) -> Decision:
         """Take what was asked for and decide."""

@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.halting.statements import Statement, StatementDetector
-from bitcal_tts.halting.values import COLUMNS, KINDS, Asking, Candidates, Look, Sentences, as_text
+from bitcal_tts.halting.values import COLUMNS, KINDS, SHARED, Asking, Candidates, Look, Sentences, as_text
 
 WINDOW = 16
 _FLOOR = -12.0  # below this a log-probability says no more
 _UNLIKELY = -0.7
+_MARKED = 400  # characters at the end of a line in which markers are counted
+_LONG = 2000
 _WORDS = {
     "checks": r"check\w*|verif\w+|confirm\w*|double-check\w*|make\s+sure|go\s+over|review\w*|once\s+more|test\s+it"
     r"|is\s+that\s+right",
@@ -82,7 +84,7 @@ _MADE_OF = (
     ("unlikely_", Signal.LOGPROB),
     ("margin_", Signal.MARGIN),
 )
-_ALL_SIGNALS = {Signal.ENTROPY, Signal.LOGPROB, Signal.MARGIN}
+_ALL_SIGNALS = frozenset({Signal.ENTROPY, Signal.LOGPROB, Signal.MARGIN})
 _COLUMNS_OF = {
     signal: [i for i, name in enumerate(OF_THE_TEXT) if signal_of(name) is signal]
     for signal in (Signal.ENTROPY, Signal.LOGPROB, Signal.MARGIN)
@@ -122,7 +124,7 @@ class Features:
         self._confirmations_since_redo = 0
         self._redo_since_statement = False
         self._redo_before_statement = False
-        self._absent: set[Signal] = set()
+        self._absent: frozenset[Signal] = frozenset()
         self._entropies: deque[float] = deque(maxlen=WINDOW)
         self._recent: deque[tuple[float, float]] = deque(maxlen=8)
         self._logprob_sum = 0.0
@@ -159,13 +161,15 @@ class Features:
         """
         self.tokens += 1
         if entropy is logprob is margin is None:
-            self._absent |= _ALL_SIGNALS
+            self._absent = _ALL_SIGNALS
         else:
             self._take_signals(*self._known(entropy, logprob, margin))
-        self._count_markers(text)
+        self._line += text
+        if "\n" in text or len(self._line) > _LONG:
+            self._count_markers()
         self.at_sentence_end = False
-        if self._candidates is not None:
-            for sentence in self._sentences.feed(text):
+        if self._candidates is not None and (ended := self._sentences.feed(text)):
+            for sentence in ended:
                 stands = self._candidates.feed(sentence, self.tokens, writing=writing)
                 self.at_sentence_end = stands or self.at_sentence_end
         statement = self._detector.feed(text)
@@ -178,7 +182,7 @@ class Features:
         if entropy is not None and logprob is not None and margin is not None:
             return entropy, logprob, margin
         values = {Signal.ENTROPY: entropy, Signal.LOGPROB: logprob, Signal.MARGIN: margin}
-        self._absent |= {name for name, value in values.items() if value is None}
+        self._absent = self._absent | {name for name, value in values.items() if value is None}
         return entropy or 0.0, logprob or 0.0, margin or 0.0
 
     def _take_signals(self, entropy: float, logprob: float, margin: float) -> None:
@@ -200,12 +204,12 @@ class Features:
         self._last, self._since_statement = self._since_statement, _Extremes()
         self._redo_before_statement, self._redo_since_statement = self._redo_since_statement, False
 
-    def _count_markers(self, text: str) -> None:
+    def _count_markers(self) -> None:
         """Markers are counted in whole lines, so that none is cut in two."""
-        self._line += text
-        while "\n" in self._line:
-            line, _, self._line = self._line.partition("\n")
-            for match in _MARKERS.finditer(line[-400:]):
+        *lines, rest = self._line.split("\n")
+        self._line = rest[-_MARKED:]
+        for line in lines:
+            for match in _MARKERS.finditer(line[-_MARKED:]):
                 name = match.lastgroup or ""
                 self._counts[name] += 1
                 if name == "redos":
@@ -214,32 +218,33 @@ class Features:
                     self._redo_since_statement = True
                 elif name == "confirmations":
                     self._confirmations_since_redo += 1
-        if len(self._line) > 400:
-            self._line = self._line[-400:]
 
     def look(self, *, at_statement: bool) -> Look:
         """The values that the text may stand for now, and a row of `NAMES` for each; NaN is what cannot be known."""
-        vector = self.vector(at_statement=at_statement).astype(np.float32)
-        if self._candidates is None or not self._candidates.stand:
-            stated = [] if self.value is None else [self.value]
-            unknown = np.nan if self._candidates is None else NO_CANDIDATE
-            return Look(stated, np.concatenate((vector, np.full(len(COLUMNS), unknown, np.float32)))[None])
-        values, rows = self._candidates.look()
-        return Look(values, np.hstack((np.tile(vector, (len(rows), 1)), rows)))
+        values: Sequence[Any] = [] if self.value is None else [self.value]
+        own: Any = math.nan if self._candidates is None else NO_CANDIDATE
+        shared: Any = own
+        if self._candidates is not None and self._candidates.stand:
+            values, own, shared = self._candidates.look()
+        rows = np.empty((max(1, len(values)), len(NAMES)), dtype=np.float32)
+        rows[:, : len(OF_THE_TEXT)] = self.of_the_text(at_statement=at_statement)
+        rows[:, len(OF_THE_TEXT) : -len(SHARED)] = own
+        rows[:, -len(SHARED) :] = shared
+        return Look(values, rows)
 
     def text_of(self, value: Any) -> str:
         """A value of a look as an answer is written."""
         return as_text(value, self._kind)
 
-    def vector(self, *, at_statement: bool) -> NDArray[np.float64]:
-        """What does not depend on a value; NaN is what cannot be known.
+    def of_the_text(self, *, at_statement: bool) -> list[float]:
+        """What does not depend on a value, in the order of `OF_THE_TEXT`; NaN is what cannot be known.
 
         At a statement, `since` reaches back to the one before.
         """
         since = self._last if at_statement else self._since_statement
         redone = self._redo_before_statement if at_statement else self._redo_since_statement
         redo = self._since_redo
-        values: list[Any] = [
+        told: list[float] = [
             self.tokens / 256,
             self.tokens / self._budget,
             at_statement,
@@ -265,10 +270,10 @@ class Features:
             min(self._at[1], 10.0),
             8.0 / self._bits,
         ]
-        vector = np.array(values, dtype=np.float64)
         for signal in self._absent:
-            vector[_COLUMNS_OF[signal]] = np.nan
-        return vector
+            for column in _COLUMNS_OF[signal]:
+                told[column] = math.nan
+        return told
 
 
 class _Extremes:

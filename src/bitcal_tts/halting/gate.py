@@ -106,13 +106,13 @@ class Gate(Controller):
         require(self, step)
         every = self.parameters.every
         self.stage = step.stage
+        if not self.looks_at(step.stage):
+            return self._pass(step)
         score: float | None = None
         before = self.tokens
         for text, entropy, logprob, margin in step.tokens():
             self.tokens += 1
             score = _higher(score, self.token(text, entropy, logprob, margin))
-        if not self.looks_at(step.stage):
-            return self._decide(None, step.entropy, at_boundary=False)
         at_boundary = self.tokens // every > before // every
         if at_boundary and self.wants_probe():
             self._asked = (score, step.entropy)
@@ -122,6 +122,29 @@ class Gate(Controller):
         if at_boundary:
             score = _higher(score, self.boundary(step))
         return self._decide(score, step.entropy, at_boundary=at_boundary)
+
+    def ahead(self) -> int:
+        """To the next boundary."""
+        every: int = self.parameters.every
+        return every - 1 - self.tokens % every
+
+    def skim(self, step: Step) -> tuple[int, Decision]:
+        """Take tokens one by one, up to one that ends a look."""
+        require(self, step)
+        self.stage = step.stage
+        if not self.looks_at(step.stage):
+            return step.n_tokens, self._pass(step)
+        for n, (text, entropy, logprob, margin) in enumerate(step.tokens(), 1):
+            self.tokens += 1
+            score = self.token(text, entropy, logprob, margin)
+            if score is not None:
+                return n, self._decide(score, entropy, at_boundary=False)
+        return step.n_tokens, self._decide(None, step.entropy, at_boundary=False)
+
+    def _pass(self, step: Step) -> Decision:
+        """Nothing is left to cut short, and never will be: a text does not go back to its reasoning."""
+        self.tokens += step.n_tokens
+        return self._decide(None, step.entropy, at_boundary=False)
 
     def tell(self, probe: Probe) -> Decision:
         """Take what was asked for and decide."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+
 from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.words import Word
 
@@ -37,6 +41,14 @@ class ThinkingTracker:
         self.inside = close is not None and opening is None
         self.over = close is None
 
+    def still_inside(self, pieces: Sequence[str]) -> int:
+        """How many of the next pieces leave a text that is inside its thinking there."""
+        assert self._close is not None
+        found = (self._tail + "".join(pieces)).find(self._close)
+        if found < 0:
+            return len(pieces)
+        return bisect_left(list(accumulate(map(len, pieces))), found + len(self._close) - len(self._tail))
+
     def feed(self, piece: str) -> str:
         """Take the next piece of text; what of it stands outside the thinking."""
         if self.over:
@@ -58,9 +70,9 @@ class ThinkingTracker:
 
 
 class Reading:
-    """The state of one text: its stage, whether a complete answer stands outside its thinking, its last character."""
+    """The state of one text: its stage, and whether a complete answer stands outside its thinking."""
 
-    __slots__ = ("_buffer", "_format", "_thinking", "_thinks", "answered", "last")
+    __slots__ = ("_buffer", "_format", "_thinking", "_thinks", "answered")
 
     def __init__(self, format: AnswerFormat, opening: str | None, close: str | None) -> None:
         self._format = format
@@ -68,7 +80,6 @@ class Reading:
         self._thinking = ThinkingTracker(opening, close)
         self._buffer = ""
         self.answered = False
-        self.last = ""
 
     @property
     def stage(self) -> Stage:
@@ -79,9 +90,20 @@ class Reading:
             return Stage.WRITING
         return Stage.THINKING if self._thinking.inside else Stage.REASONING
 
+    def stages(self, pieces: Sequence[str]) -> list[Stage]:
+        """Take the next pieces of text; the stage after each of them."""
+        quiet = len(pieces) if self.answered else 0
+        if self._thinking.inside:
+            quiet = self._thinking.still_inside(pieces)
+            self._thinking.feed("".join(pieces[:quiet]))
+        stages = [self.stage] * quiet
+        for piece in pieces[quiet:]:
+            self.feed(piece)
+            stages.append(self.stage)
+        return stages
+
     def feed(self, piece: str) -> None:
         """Take the next piece of text."""
-        self.last = piece[-1:] or self.last
         outside = self._thinking.feed(piece)
         if self.answered or not outside:
             return

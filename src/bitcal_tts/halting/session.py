@@ -173,7 +173,7 @@ class Session:
         prefix: Text that the response already begins with; it is not counted.
         question: What was asked, for methods that read it.
         count_tokens: Tokens of a text that would be forced; by default no more than it has bytes.
-        watch: Told of every decision.
+        watch: Told of every decision that rests on a look or ends the request; of the others where they come up.
         heed: Whether decisions are followed; otherwise they are only told, and the request runs to its end.
     """
 
@@ -200,8 +200,10 @@ class Session:
         self._count_tokens = count_tokens or (lambda text: len(text.encode()))
         self._decides = self.method.halts or watch is not None
         self._reading = Reading(p.format, p.opening, p.close) if self.method.lands else None
+        self._stage, self._last = Stage.REASONING, prefix[-1:]
         if self._reading is not None:
             self._reading.feed(prefix)
+            self._stage = self._reading.stage
         if question is None and self.method.reads_question:
             raise ValueError(f"{p.name} reads the question, which is not known here: Session(..., question=...)")
         self.method.begin(prefix, question)
@@ -210,6 +212,7 @@ class Session:
         self.decoded = self.landing_tokens = self.probe_tokens = 0
         self._texts: list[str] = []
         self._waiting: list[str] = []
+        self._waiting_stages: list[Stage] = []
         self._waiting_signals: dict[str, list[Any]] = {}
         self._gaps = False
         self._similarities: deque[float | None] = deque()
@@ -243,7 +246,7 @@ class Session:
     @property
     def would_land(self) -> bool:
         """Whether a stop here would be followed by a landing: no answer stands yet."""
-        return self._reading is not None and not self._reading.answered
+        return self._reading is not None and self._stage is not Stage.OVER
 
     def feed(self, tokens: Token | Tokens, *, forced: bool = False) -> Directive:
         """Take the next tokens; `forced` are those of a landing, which nobody chose."""
@@ -360,6 +363,8 @@ class Session:
             worst = math.nan if any(map(math.isnan, tokens.missing)) else max(worst, *tokens.missing)
             self._missing = None if math.isnan(worst) else worst
         self._waiting.extend(tokens.texts)
+        if self._reading is not None:
+            self._waiting_stages.extend(self._reading.stages(tokens.texts))
         if self.signals.hidden_every == self._p.chunk_size:
             self._similarities.extend(tokens.hidden_similarities)
 
@@ -379,25 +384,48 @@ class Session:
             if waiting - at < chunk:
                 break
             if self._decides:
-                directive = self._resolve(self.method.observe(self._step(at, at + chunk)))
+                taken, decision = self._observed(at, chunk)
+                self._take(at, taken)
+                directive = self._resolve(decision)
             else:
-                self._texts += self._waiting[at : at + chunk]
-                self.tokens += chunk
-            at += chunk
+                taken = chunk
+                self._take(at, taken)
+            at += taken
         del self._waiting[:at]
+        del self._waiting_stages[:at]
         for column in self._waiting_signals.values():
             del column[:at]
         return directive
 
+    def _observed(self, at: int, chunk: int) -> tuple[int, Decision]:
+        """How many of the tokens that wait the method takes next, and what it decides at the last of them."""
+        run = self._run(at) if chunk == 1 else 0
+        if run > 1:
+            return self.method.skim(self._step(at, at + run))
+        return chunk, self.method.observe(self._step(at, at + chunk))
+
+    def _run(self, at: int) -> int:
+        """How many tokens may be handed over at once: to the next boundary, at one stage, with the same signals."""
+        if self._gaps or self._similarities:
+            return 0
+        most: int = min(self.method.ahead(), len(self._waiting) - at, self._p.budget - self.tokens - 1)
+        if self._reading is None or most < 2:
+            return most
+        stages = self._waiting_stages
+        stage = stages[at]
+        return next((i for i in range(1, most) if stages[at + i] is not stage), most)
+
+    def _take(self, first: int, n: int) -> None:
+        """Count tokens that wait as taken."""
+        texts = self._waiting[first : first + n]
+        self._texts += texts
+        self.tokens += n
+        if self._reading is not None:
+            self._stage = self._waiting_stages[first + n - 1]
+            self._last = next((text[-1] for text in reversed(texts) if text), self._last)
+
     def _step(self, first: int, last: int) -> Step:
         texts = self._waiting[first:last]
-        self._texts += texts
-        self.tokens += last - first
-        stage = Stage.REASONING
-        if self._reading is not None:
-            for text in texts:
-                self._reading.feed(text)
-            stage = self._reading.stage
         columns: dict[str, Sequence[Any]] = {}
         for name, column in self._waiting_signals.items():
             values = column[first:last]
@@ -410,7 +438,7 @@ class Session:
             entropy=None if entropies is None else entropies[-1],
             hidden_similarity=self._similarities.popleft() if self._similarities else None,
             token_texts=texts,
-            stage=stage,
+            stage=Stage.REASONING if self._reading is None else self._waiting_stages[last - 1],
             **columns,
         )
 
@@ -427,15 +455,14 @@ class Session:
     def _must_land(self) -> bool:
         """Whether the budget is down to what writing the answer may take, as far ahead as the next boundary."""
         p = self._p
-        if self._reading is None or not p.reserve or not self.method.looks_at(self._reading.stage):
+        if self._reading is None or not p.reserve or not self.method.looks_at(self._stage):
             return False
         at_boundary = self.tokens // p.every > (self.tokens - p.chunk_size) // p.every
         return bool(at_boundary and self.tokens + max(p.every, p.chunk_size) > p.budget - p.reserve)
 
     def _landing_here(self) -> Landing:
-        assert self._reading is not None
-        close = self._p.close if self._reading.stage is Stage.THINKING else None
-        return landing(self._reading.last, close, self._p.format.cue)
+        close = self._p.close if self._stage is Stage.THINKING else None
+        return landing(self._last, close, self._p.format.cue)
 
     def _landing_room(self) -> int:
         """Tokens that a landing and the answer after it may take."""
@@ -473,6 +500,7 @@ class Session:
 
     def _drop_waiting(self) -> None:
         self._waiting.clear()
+        self._waiting_stages.clear()
         self._waiting_signals.clear()
         self._similarities.clear()
 

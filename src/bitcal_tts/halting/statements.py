@@ -19,6 +19,7 @@ _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 # A noun that announces an answer, and what may stand between it and the value.
 _ANNOUNCING = r"(?:####|\b(?:answer|result|solution|total|sum|value|output|conclusion|choice|option)\b)"
 _ANNOUNCES = re.compile(_ANNOUNCING)  # in small letters: found several times faster than where case is not heeded
+_LONGEST = 10  # characters of such a noun
 _NOUN = (
     rf"{_ANNOUNCING}"
     r"(?:[^\w\n.;]|\b(?:is|are|was|be|would|should|must|that|of|to|comes?|equals?|therefore|thus|then|so|now|simply"
@@ -51,7 +52,7 @@ class StatementDetector:
             not be operands and may be continued by digits.
     """
 
-    __slots__ = ("_block", "_conclusive", "_from", "_line", "_noun", "_numeric", "_weak")
+    __slots__ = ("_block", "_clear", "_conclusive", "_from", "_line", "_noun", "_numeric", "_weak")
 
     def __init__(self, value: str | None = None) -> None:
         self._numeric = value is None
@@ -63,9 +64,9 @@ class StatementDetector:
             re.IGNORECASE,
         )
         self._weak = re.compile(rf"^\W*{_CONCLUSION}\b.*?{value}[^\d]*$", re.IGNORECASE)
-        self._line = ""
+        self._line = self._block = ""
         self._from = 0
-        self._block = ""
+        self._clear = 0  # before it no noun begins that announces an answer
 
     def fresh(self) -> StatementDetector:
         """The same detector for another text."""
@@ -73,26 +74,29 @@ class StatementDetector:
         copy._numeric, copy._noun, copy._conclusive, copy._weak = (
             self._numeric, self._noun, self._conclusive, self._weak,
         )  # fmt: skip
-        copy._line, copy._from, copy._block = "", 0, ""
+        copy._line = copy._block = ""
+        copy._from = copy._clear = 0
         return copy
 
     def feed(self, piece: str) -> Statement | None:
         """Take the next piece of text; the last statement that it completes, or None."""
+        if "\n" not in piece:
+            return self._extend(piece) if piece else None
         found = None
-        start = 0
-        while start < len(piece):
-            newline = piece.find("\n", start)
-            end = len(piece) if newline < 0 else newline + 1
-            self._line += piece[start:end]
-            start = end
-            if not self._line[-1].isalnum():  # within a word or a number nothing is completed
-                found = self._scan() or found
-            if newline >= 0:
-                found = self._end_of_work() or found
-                self._line, self._from = "", 0
-            elif len(self._line) > MAX_LINE:
-                cut = len(self._line) - MAX_LINE
-                self._line, self._from = self._line[cut:], max(0, self._from - cut)
+        *lines, rest = piece.split("\n")
+        for line in lines:
+            found = self._extend(line + "\n") or found
+            found = self._end_of_work() or found
+            self._line, self._from, self._clear = "", 0, 0
+        return (self._extend(rest) if rest else None) or found
+
+    def _extend(self, part: str) -> Statement | None:
+        """Take more of the line."""
+        line = self._line = self._line + part
+        found = None if part[-1].isalnum() else self._scan(line)  # within a word or a number nothing is completed
+        if len(line) > MAX_LINE and part[-1] != "\n":
+            cut = len(line) - MAX_LINE
+            self._line, self._from, self._clear = line[cut:], max(0, self._from - cut), max(0, self._clear - cut)
         return found
 
     def _end_of_work(self) -> Statement | None:
@@ -104,21 +108,33 @@ class StatementDetector:
         self._block = ""
         return Statement(clean(value[1]), False) if value else None
 
-    def _scan(self) -> Statement | None:
+    def _scan(self, line: str) -> Statement | None:
         """Look at the current line for something that has just been completed."""
-        line = self._line
-        boxed = _BOXED.search(line, self._from)
+        boxed = _BOXED.search(line, self._from) if "\\boxed" in line else None
         if boxed:
             self._from = boxed.end()
             return Statement(boxed[1].strip(), True) if boxed[1].strip() else None
-        strong = self._noun.search(line, self._from) if _ANNOUNCES.search(line.lower()) else None
+        strong = self._noun.search(line, self._clear) if self._announces(line) else None
         if strong and self._is_complete(line, strong.end(1)):
             self._from = strong.end(1)
             return Statement(clean(strong[1]), True)
-        if _SENTENCE_END.search(line, max(self._from, len(line) - 2)) is None and not _CLOSES.search(line, self._from):
+        if _SENTENCE_END.search(line, max(self._from, len(line) - 2)) is None and not (
+            "<" in line and _CLOSES.search(line, self._from)
+        ):
             return None
         sentence, self._from = line[self._from :].strip(), len(line)
         return self._sentence(sentence.rstrip(".!?"))
+
+    def _announces(self, line: str) -> bool:
+        """Whether a noun that announces an answer stands in what is left of the line; none does before `_clear`."""
+        small = line.lower()
+        begin = max(self._from, self._clear) if len(small) == len(line) else 0
+        noun = _ANNOUNCES.search(small, begin)
+        if len(small) != len(line):  # a letter that is two small ones: places differ
+            self._clear = self._from
+        else:
+            self._clear = max(begin, len(line) - _LONGEST) if noun is None else noun.start()
+        return noun is not None
 
     def _sentence(self, sentence: str) -> Statement | None:
         """A finished sentence: a conclusion without arithmetic is a strong statement, with arithmetic a weak one."""

@@ -46,6 +46,10 @@ class DeepConf(Rule):
         """The likeliest tokens of every place."""
         return frozenset({Signal.TOP_LOGPROB})
 
+    def ahead(self) -> int:
+        """Every token is judged."""
+        return 0
+
     def observe(self, step: Step) -> Decision:
         """Take the step's confidences, then decide as any gate."""
         require(self, step)

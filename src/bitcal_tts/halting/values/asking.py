@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from bitcal_tts.halting.values.numbers import mentions, plain
 from bitcal_tts.halting.words import words_of
@@ -34,6 +34,7 @@ _MONEY = re.compile(
 )
 
 
+@lru_cache(maxsize=1 << 16)  # words come again
 def stem(word: str) -> str:
     """A word without its commonest endings."""
     word = word.lower()
@@ -75,14 +76,15 @@ class Asking:
         self._asking, self._question = asking, question
         self.asked = content_words(asking)
         self.special = self.asked - content_words(rest)
-        self.given: dict[Fraction, int] = {}
+        self.given: dict[int | Fraction, int] = {}
         for mention in mentions(plain(question)):
             if len(self.given) < MAX_GIVEN:
                 self.given.setdefault(mention.worth, 1 << len(self.given))
         self.last_given = 1 << len(self.given) >> 1
         asked_numbers = {mention.worth for mention in mentions(plain(asking))}
         self.asked_given = sum(self.given.get(number, 0) for number in asked_numbers)
-        self._aliases = {alias: bit for number, bit in self.given.items() for alias in _aliases(number)}
+        made_of = ((alias, bit) for number, bit in self.given.items() for alias in _aliases(number))
+        self._aliases: dict[int | Fraction, int] = dict(made_of)
         self.told = [words for part in sentences if (words := content_words(part))]
         lower = asking.lower()
         counted = _UNIT.search(lower)
@@ -95,7 +97,7 @@ class Asking:
 
     def given_by(self, number: Hashable) -> int:
         """The bit of the question's number that a number is, or is made of: 0.75 and 75 % where 25 % is given."""
-        if not isinstance(number, Fraction):
+        if not isinstance(number, (int, Fraction)):
             return 0
         return self.given.get(number) or self._aliases.get(number, 0)
 
@@ -117,9 +119,9 @@ class Asking:
         return frozenset(stem(word) for word in _WORD.findall(self._question))
 
 
-def _aliases(number: Fraction) -> list[Fraction]:
+def _aliases(number: int | Fraction) -> list[Fraction]:
     """Other numbers by which a share enters a sum: what it leaves, what it adds up to, what it divides by."""
-    if not 0 < number < 1:
+    if not isinstance(number, Fraction) or not 0 < number < 1:
         return []
     aliases = [1 - number, 1 + number, 100 * (1 - number)]
     return [*aliases, 1 / number] if number.numerator == 1 else aliases

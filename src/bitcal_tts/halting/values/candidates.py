@@ -51,10 +51,18 @@ COLUMNS = (*OWN, *SHARED)
 
 
 class Look(NamedTuple):
-    """The end of a sentence once a candidate stands: the candidates, and a row of `COLUMNS` for each."""
+    """The end of a sentence once a candidate stands: the candidates, and a row of numbers for each."""
 
     values: Sequence[Hashable]
     rows: NDArray[np.float32]
+
+
+class Standing(NamedTuple):
+    """The best candidates, with a row of `OWN` for each, and what is `SHARED`."""
+
+    values: list[Hashable]
+    own: list[list[float]]
+    shared: list[float]
 
 
 class _Value:
@@ -287,7 +295,7 @@ class Candidates:
             for key in recent[: len(self._values) - MAX_VALUES // 2]:
                 del self._values[key]
 
-    def look(self) -> Look:
+    def look(self) -> Standing:
         """The best candidates now; there must be one that stands."""
         standing = [(key, value) for key, value in self._values.items() if value.stands]
         recent = sorted(standing, key=_came_out, reverse=True)
@@ -302,9 +310,8 @@ class Candidates:
             coverage=max(value.made_of.bit_count() for value in values),
             relevance=max(value.relevance_max for value in values),
         )
-        shared = self._shared()
-        rows = [[*self._own(key, value, bar), *shared] for key, value in kept.values()]
-        return Look([key for key, _ in kept.values()], np.array(rows, dtype=np.float32))
+        rows = [self._own(key, value, bar) for key, value in kept.values()]
+        return Standing([key for key, _ in kept.values()], rows, self._shared())
 
     def _shared(self) -> list[float]:
         t, log = self._tokens, math.log1p

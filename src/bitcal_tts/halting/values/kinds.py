@@ -52,7 +52,7 @@ class Numbers:
 
     def text(self, value: Hashable) -> str:
         """In digits, as a decimal where it has an end."""
-        assert isinstance(value, Fraction)
+        assert isinstance(value, (int, Fraction))
         if value.denominator == 1:
             return str(value.numerator)
         decimal = f"{float(value)}"

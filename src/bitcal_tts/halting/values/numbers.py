@@ -45,6 +45,7 @@ _OPERATIONS = {
 }  # fmt: skip
 _ORDINALS = ("st", "nd", "rd", "th")
 _NUMBERED = words_of("step option part equation plan method case approach question problem example")
+_DIGIT = re.compile(r"\d")
 _PARTS = re.compile(
     r"(?P<number>(?<![\w.])(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?!\d))"
     r"|(?P<operator>[-+*/^]|(?<=\d)\s*x\s*(?=\d)"
@@ -89,7 +90,12 @@ class Mention:
 
     def as_percentage(self) -> None:
         """It was a percentage, as what follows it says."""
-        self.percent, self.worth = True, self.value / 100
+        self.percent, self.worth = True, exact(Fraction(self.value) / 100)
+
+
+def exact(value: Fraction) -> int | Fraction:
+    """A whole number as an int: equal to the fraction, and looked up several times faster."""
+    return value.numerator if value.denominator == 1 else value
 
 
 def plain(sentence: str) -> str:
@@ -104,6 +110,8 @@ def plain(sentence: str) -> str:
 
 def mentions(sentence: str) -> list[Mention]:
     """The numbers of a plain sentence, in order, with what they are there."""
+    if _DIGIT.search(sentence) is None:
+        return []
     reader = _Sentence(sentence)
     for part in _PARTS.finditer(sentence):
         getattr(reader, part.lastgroup or "")(part)
@@ -131,13 +139,14 @@ class _Sentence:
         self._words: list[str] = []
 
     def number(self, part: re.Match[str]) -> None:
-        value = as_number(part[0])
+        read = as_number(part[0])
         following = self._text[part.end() : part.end() + 2]
-        if value is None or following in _ORDINALS or self._numbered:
+        if read is None or following in _ORDINALS or self._numbered:
             self._numbered = False
             return
+        value = exact(read)
         if self._slash and self._between == 0 and self._is_fraction(value):
-            self.found[-1].value = self.found[-1].worth = self.found[-1].value / value
+            self.found[-1].value = self.found[-1].worth = exact(self.found[-1].value / read)
             self._slash = self._after_operator = False
             self._behind = 0
             return
@@ -155,7 +164,7 @@ class _Sentence:
         self._negative = self._currency = self._slash = self._after_operator = self._after_equals = False
         self._between = self._behind = 0
 
-    def _is_fraction(self, denominator: Fraction) -> bool:
+    def _is_fraction(self, denominator: int | Fraction) -> bool:
         """Whether `a/b` is one number: a small proper fraction, not a division."""
         last = self.found[-1] if self.found else None
         whole = last is not None and last.value.denominator == denominator.denominator == 1

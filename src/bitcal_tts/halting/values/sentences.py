@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 MAX_LENGTH = 600
 """A sentence that is longer is cut: work and memory a token stay bounded, whatever a text is made of."""
+_BEGUN = 5
+"""Characters of an end that has begun: `."`."""
 _END = re.compile(r"(?<=[.!?])[*)\"'\]]{0,3}\s|\n")
 
 
@@ -23,16 +25,28 @@ class Sentences:
         self._rest = ""
         self._searched = 0
 
-    def feed(self, piece: str) -> Iterator[str]:
+    def feed(self, piece: str) -> Sequence[str]:
         """Take the next piece; the sentences that it ends, without the space between them."""
-        self._rest += piece
-        while (end := _END.search(self._rest, self._searched)) is not None:
-            sentence, self._rest, self._searched = self._rest[: end.start()], self._rest[end.end() :], 0
-            if sentence:
-                yield sentence
-        self._searched = max(0, len(self._rest) - 5)  # an end that has begun: `."`
-        while len(self._rest) > MAX_LENGTH:
-            cut = self._rest.rfind(" ", MAX_LENGTH // 2, MAX_LENGTH)
+        rest = self._rest = self._rest + piece
+        end = _END.search(rest, self._searched)
+        if end is None and len(rest) <= MAX_LENGTH:
+            self._searched = max(0, len(rest) - _BEGUN)
+            return ()
+        return self._ended(end)
+
+    def _ended(self, end: re.Match[str] | None) -> list[str]:
+        ended, rest, start = [], self._rest, 0
+        while end is not None:
+            if end.start() > start:
+                ended.append(rest[start : end.start()])
+            start = end.end()
+            end = _END.search(rest, start)
+        rest = rest[start:]
+        self._searched = max(0, len(rest) - _BEGUN)
+        while len(rest) > MAX_LENGTH:
+            cut = rest.rfind(" ", MAX_LENGTH // 2, MAX_LENGTH)
             cut = MAX_LENGTH if cut < 0 else cut
-            sentence, self._rest, self._searched = self._rest[:cut], self._rest[cut:], 0
-            yield sentence
+            ended.append(rest[:cut])
+            rest, self._searched = rest[cut:], 0
+        self._rest = rest
+        return ended
