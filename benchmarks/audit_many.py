@@ -1,6 +1,6 @@
 """How much memory and time an audit takes as logs grow: the texts of a log, over and over, about other questions.
 
-    python benchmarks/audit_many.py LOG --texts 4000,100000 --out results/audit_many.json
+    python benchmarks/audit_many.py LOG --texts 4000:all,140000:5000,100000:all --out results/audit_many.json
 
 The alternative it is measured against is the same audit of fewer texts: memory must not grow with them.
 """
@@ -34,20 +34,20 @@ def write_log(source: Path, path: Path, n: int) -> None:
             out.write(json.dumps(row) + "\n")
 
 
-def audited(path: Path, jobs: int) -> dict[str, Any]:
+def audited(path: Path, sample: str, jobs: int) -> dict[str, Any]:
     """An audit in a process of its own: seconds, and the peak memory of that process and of its largest worker."""
-    command = [sys.executable, __file__, "--run", str(path), "--jobs", str(jobs)]
+    command = [sys.executable, __file__, "--run", str(path), "--sample", sample, "--jobs", str(jobs)]
     began = time.monotonic()
     told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
     return {"seconds": round(time.monotonic() - began, 1), **told}
 
 
-def run(path: Path, jobs: int) -> None:
+def run(path: Path, sample: str, jobs: int) -> None:
     """Audit, and say what it took."""
     from bitcal_tts.cli import main
 
     out = path.with_suffix(".audit")
-    assert main(["audit", str(path), "--out", str(out), "--jobs", str(jobs)]) == 0
+    assert main(["audit", str(path), "--sample", sample, "--out", str(out), "--jobs", str(jobs)]) == 0
     shape = json.loads((out / "audit.json").read_text())["files"][0]
     peak = {
         name: round(resource.getrusage(who).ru_maxrss / 1024)
@@ -60,21 +60,24 @@ def main() -> None:
     """Audit logs of growing size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("log", type=Path, nargs="?")
-    parser.add_argument("--texts", default="4000,100000")
+    parser.add_argument(
+        "--texts", default="4000:all,140000:5000,100000:all", help="texts of a log, and how many to audit"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("results/audit_many.json"))
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--sample", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.run:
-        run(args.run, args.jobs)
+        run(args.run, args.sample, args.jobs)
         return
     rows = []
-    for n in map(int, args.texts.split(",")):
+    for n, sample in ((int(n), sample) for n, _, sample in (part.partition(":") for part in args.texts.split(","))):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "log.jsonl"
             write_log(args.log, path, n)
             size = path.stat().st_size
-            rows.append({"texts": n, "log_mib": round(size / 2**20), **audited(path, args.jobs)})
+            rows.append({"texts": n, "log_mib": round(size / 2**20), **audited(path, sample, args.jobs)})
         print(rows[-1], flush=True)
         machine = {"machine": platform.machine(), "cores": os.cpu_count(), "jobs": args.jobs}
         write_json(args.out, {"log": args.log.name, **machine, "rows": rows})

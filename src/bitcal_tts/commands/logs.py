@@ -14,6 +14,7 @@ from bitcal_tts.logs.texts import closing_of, format_of
 
 _SCANNED = 500
 _TOLD_FAULTS = 5
+_LARGE = 1 << 26
 _COLUMNS = (
     ("question", "the question"),
     ("response", "the response"),
@@ -60,6 +61,8 @@ class Log:
         first: list[LoggedText] = []
         told: list[Fault] = []
         self.n = self.characters = self.faults = 0
+        if path.is_file() and path.stat().st_size >= _LARGE:
+            note(f"looking through {path}, {path.stat().st_size / 2**20:,.0f} MiB")
         for text in read_texts(path, columns, gold=gold):
             if isinstance(text, LoggedText):
                 self.n += 1

@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import lzma
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ KINDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _BROKEN = (OSError, EOFError, lzma.LZMAError)
 _PARQUET_ROWS = 64
+HALVES = re.compile("[\ud800-\udfff]")
+"""Halves of surrogate pairs, by which bytes that are no text are told."""
 
 
 class LogError(Exception):
@@ -115,7 +118,7 @@ def _csv(file: IO[bytes], delimiter: str = ",") -> Iterator[Record | Fault]:
             continue
         if None in row or any(value is None for value in row.values()):
             yield Fault(line, f"has another number of fields than the {len(reader.fieldnames or ())} of the first line")
-        elif any("\udc80" <= c <= "\udcff" for value in row.values() for c in value):
+        elif any(map(HALVES.search, row.values())):
             yield Fault(line, "is not UTF-8")
         else:
             yield Record(line, row)

@@ -16,7 +16,7 @@ from typing import Any
 
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.session import Token
-from bitcal_tts.logs.files import Fault, LogError, Record, read_records
+from bitcal_tts.logs.files import HALVES, Fault, LogError, Record, read_records
 
 THINK = ("<think>\n", "\n</think>\n\n")
 """Put around reasoning that a log keeps apart from the answer."""
@@ -134,7 +134,7 @@ class _Reader:
         if not response:
             raise _UnusableError("has no response")
         for text in (question, response):
-            if any("\ud800" <= c <= "\udfff" for c in text):
+            if HALVES.search(text):
                 raise _UnusableError("holds half a surrogate pair, which is no text")
         answer = self._text(values, "answer")
         if answer is None and self._gold:
