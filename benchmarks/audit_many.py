@@ -1,6 +1,8 @@
 """How much memory and time an audit takes as logs grow: the texts of a log, over and over, about other questions.
 
-    python benchmarks/audit_many.py LOG --texts 4000:all,140000:5000,100000:all --out results/audit_many.json
+Sizes that were measured before stay in the file of results.
+
+    python benchmarks/audit_many.py LOG --texts 4000:all,160000:5000,100000:all --out results/benchmarks/audit_many.json
 
 The alternative it is measured against is the same audit of fewer texts: memory must not grow with them.
 """
@@ -61,23 +63,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("log", type=Path, nargs="?")
     parser.add_argument(
-        "--texts", default="4000:all,140000:5000,100000:all", help="texts of a log, and how many to audit"
+        "--texts", default="4000:all,160000:5000,100000:all", help="texts of a log, and how many to audit"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--out", type=Path, default=Path("results/audit_many.json"))
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/audit_many.json"))
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--sample", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.run:
         run(args.run, args.sample, args.jobs)
         return
-    rows = []
+    rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
     for n, sample in ((int(n), sample) for n, _, sample in (part.partition(":") for part in args.texts.split(","))):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "log.jsonl"
             write_log(args.log, path, n)
             size = path.stat().st_size
-            rows.append({"texts": n, "log_mib": round(size / 2**20), **audited(path, sample, args.jobs)})
+            rows = [row for row in rows if (row["texts"], row["sample"]) != (n, sample)]
+            asked = {"texts": n, "sample": sample, "log_mib": round(size / 2**20)}
+            rows.append({**asked, **audited(path, sample, args.jobs)})
         print(rows[-1], flush=True)
         machine = {"machine": platform.machine(), "cores": os.cpu_count(), "jobs": args.jobs}
         write_json(args.out, {"log": args.log.name, **machine, "rows": rows})

@@ -116,6 +116,10 @@ def _use_config(sub: argparse.ArgumentParser, path: str) -> None:
         sub.error(f"{path} sets unknown options: {', '.join(unknown)}")
     for name, value in values.items():
         action = actions[name]
+        if action.const is True and not isinstance(value, bool):
+            sub.error(f"{path}: {name} must be true or false, got {value!r}")
+        if isinstance(action, argparse._AppendAction) and not isinstance(value, list):
+            value = [value]
         if action.choices is not None and value is not None and value not in action.choices:
             sub.error(f"{path}: {name} must be one of {', '.join(map(str, action.choices))}, got {value!r}")
         try:

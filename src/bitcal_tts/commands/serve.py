@@ -31,7 +31,8 @@ from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.serving import demo
 from bitcal_tts.serving.app import Limits, Policy, Sidecar
 from bitcal_tts.serving.autopilot import Autopilot
-from bitcal_tts.serving.memory import Memory, states
+from bitcal_tts.serving.door import LOCAL, Door
+from bitcal_tts.serving.memory import TEXTS, Memory, states
 from bitcal_tts.serving.pages import About
 from bitcal_tts.serving.state import Terms
 from bitcal_tts.serving.status import described, in_words
@@ -51,7 +52,6 @@ answers, tools, a grammar, sampling that a profile was not fitted for) is passed
 says why."""
 
 _MOST_METHODS = 64
-_LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +84,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                        help="requests that the first scorer is fitted on (%(default)s)")  # fmt: skip
     pilot.add_argument("--state", type=Path, metavar="FOLDER", default=_usual_state(),
                        help="where what it knows is kept; no texts (%(default)s)")  # fmt: skip
+    pilot.add_argument("--keep-texts", action="store_true",
+                       help=f"keep the texts of the sampled requests too, as {TEXTS} in the same folder, a log that "
+                       "bitcal audit reads")  # fmt: skip
     options.add_answers(parser, "number")
     parser.add_argument("--budget", type=int, default=4096, help="most tokens of any request (%(default)s)")
     parser.add_argument("--temperature", type=float, default=1.0, help="where a client does not say (%(default)s)")
@@ -104,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
         return
     if (args.upstream is None) == (not args.demo):
         raise ValueError("say which server: --upstream URL, or --demo for a model in the box")
-    if args.host not in _LOCAL and not args.api_key:
+    if args.host not in LOCAL and not args.api_key:
         raise ValueError(f"--host {args.host} is open to others: it needs --api-key, or BITCAL_SERVE_KEY")
     with ExitStack() as opened:
         engine = _engine(args, opened)
@@ -188,7 +191,7 @@ def autopilot_of(args: argparse.Namespace, opened: ExitStack) -> Autopilot | Non
     if args.profile is not None or args.method is not None:
         raise ValueError("--risk earns a promise of its own: leave out --profile and --method, or leave out --risk")
     terms = Terms(args.risk, args.confidence, args.shadow, args.learn, args.first)
-    memory = Memory(args.state)
+    memory = Memory(args.state, keep_texts=args.keep_texts)
     opened.enter_context(locked(args.state))
     return Autopilot(terms, memory, answers=args.answers or "number")
 
@@ -267,8 +270,7 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
         build=build,
         budget=args.budget,
         temperature=args.temperature,
-        hosts=frozenset({*_LOCAL, args.host, *args.allow_host}),
-        api_key=args.api_key,
+        door=Door(frozenset({*LOCAL, args.host, *args.allow_host}), args.api_key),
         limits=Limits(open=args.max_open),
         about=about,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import logging
 import time
@@ -29,6 +28,7 @@ from bitcal_tts.halting.profile import ProfileError
 from bitcal_tts.halting.session import Session
 from bitcal_tts.serving.asked import Asked, BadRequestError, read_asked
 from bitcal_tts.serving.autopilot import Autopilot
+from bitcal_tts.serving.door import Door, failure
 from bitcal_tts.serving.generation import Generation
 from bitcal_tts.serving.metrics import Metrics
 from bitcal_tts.serving.openapi import schema
@@ -48,12 +48,10 @@ class Limits:
     """What a client may ask of the sidecar.
 
     Attributes:
-        body: Bytes of a request.
         open: Requests at once.
         seconds: That a generation may take.
     """
 
-    body: int = 1 << 22
     open: int = 256
     seconds: float = 3600.0
 
@@ -66,8 +64,7 @@ class Policy:
         build: Makes a method: by name, profile and budget, where a request names them.
         budget: Most tokens of any request.
         temperature: Where a client does not say.
-        hosts: Names by which the sidecar may be addressed.
-        api_key: That clients must send; None where there is none.
+        door: Who may come in.
         about: What the page says of it.
         limits: What they may ask for.
     """
@@ -75,8 +72,7 @@ class Policy:
     build: Callable[[str | None, str | None, int], Controller]
     budget: int = 4096
     temperature: float = 1.0
-    hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "::1"})
-    api_key: str | None = None
+    door: Door = field(default_factory=Door)
     limits: Limits = Limits()
     about: About = field(default_factory=About)
 
@@ -99,6 +95,7 @@ class Sidecar:
         second: Upstream | None = None,
     ) -> None:
         self._upstream, self._policy, self.autopilot, self._second = upstream, policy, autopilot, second
+        self._door = policy.door
         self.metrics = Metrics()
         self._places = CapacityLimiter(policy.limits.open)
 
@@ -133,25 +130,25 @@ class Sidecar:
         return Starlette(routes=routes, lifespan=lifespan)
 
     async def _health(self, request: Request) -> Response:
-        return self._refused(request) or JSONResponse({"status": "ok"})
+        return self._door.refused(request) or JSONResponse({"status": "ok"})
 
     async def _page(self, request: Request) -> Response:
-        return self._elsewhere(request) or page(request.url.path)
+        return self._door.elsewhere(request) or page(request.url.path)
 
     async def _schema(self, request: Request) -> Response:
-        return self._elsewhere(request) or JSONResponse(schema())
+        return self._door.elsewhere(request) or JSONResponse(schema())
 
     async def _about(self, request: Request) -> Response:
-        engine, key = self._upstream.engine, self._policy.api_key
-        about = self._policy.about.told(engine.describe()["model"], engine.bits, needs_key=key is not None)
-        return self._elsewhere(request) or JSONResponse(about)
+        engine, needs_key = self._upstream.engine, self._door.api_key is not None
+        about = self._policy.about.told(engine.describe()["model"], engine.bits, needs_key=needs_key)
+        return self._door.elsewhere(request) or JSONResponse(about)
 
     async def _autopilot(self, request: Request) -> Response:
         on = self.autopilot is not None
-        return self._refused(request) or JSONResponse({"on": on, "pilots": self._pilots()})
+        return self._door.refused(request) or JSONResponse({"on": on, "pilots": self._pilots()})
 
     async def _metrics(self, request: Request) -> Response:
-        return self._refused(request) or Response(self._counted(), media_type=CONTENT_TYPE_LATEST)
+        return self._door.refused(request) or Response(self._counted(), media_type=CONTENT_TYPE_LATEST)
 
     def _pilots(self) -> list[dict[str, Any]]:
         return [] if self.autopilot is None else self.autopilot.status()
@@ -167,27 +164,23 @@ class Sidecar:
         """Nobody comes in by another name, without the key, with too much, or beside too many others."""
 
         async def guarded(request: Request) -> Response:
-            refused = self._refused(request)
+            refused = self._door.refused(request)
             if refused is not None:
                 return refused
-            body = await self._body(request)
-            if body is None:
-                limit = self._policy.limits.body
-                return _error(413, f"a request may have {limit:,} bytes", "invalid_request_error")
+            body = await self._door.body(request)
+            if isinstance(body, Response):
+                return body
             try:
                 return await handle(request, body)
             except BadRequestError as error:
                 self.metrics.requests.labels("refused").inc()
-                return _error(400, str(error), "invalid_request_error")
+                return failure(400, str(error), "invalid_request_error")
             except ServerError as error:
                 self._upstream.failed(error)
                 self.metrics.errors.inc()
                 self.metrics.requests.labels("failed").inc()
-                return _error(
-                    error.status if isinstance(error, UpstreamError) else 502,
-                    self._without_url(error),
-                    "upstream_error",
-                )
+                status = error.status if isinstance(error, UpstreamError) else 502
+                return failure(status, self._without_url(error), "upstream_error")
 
         return guarded
 
@@ -195,34 +188,6 @@ class Sidecar:
         """Where the upstreams are, is nobody's business."""
         told = str(error).replace(self._upstream.engine.url, "the upstream")
         return told if self._second is None else told.replace(self._second.engine.url, "the second upstream")
-
-    def _elsewhere(self, request: Request) -> Response | None:
-        """Refuses who addresses the sidecar by a name that is not its own."""
-        host = request.headers.get("host", "")
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        if name.strip("[]") not in self._policy.hosts:
-            return _error(421, f"this is not {name[:80]!r}: name it with --allow-host", "invalid_request_error")
-        return None
-
-    def _refused(self, request: Request) -> Response | None:
-        """Refuses that, and who does not have the key."""
-        elsewhere, key = self._elsewhere(request), self._policy.api_key
-        if elsewhere is not None:
-            return elsewhere
-        if key is not None:
-            sent = request.headers.get("authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(sent.encode(), key.encode()):
-                return _error(401, "the API key is missing or wrong", "authentication_error")
-        return None
-
-    async def _body(self, request: Request) -> bytes | None:
-        limit, parts, size = self._policy.limits.body, [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > limit:
-                return None
-            parts.append(part)
-        return b"".join(parts)
 
     async def _chat(self, request: Request, body: bytes) -> Response:
         return await self._generate(request, body, chat=True)
@@ -238,7 +203,7 @@ class Sidecar:
         self.metrics.requests.labels("passed").inc()
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         headers = dict(request.headers)
-        if self._policy.api_key is not None:
+        if self._door.api_key is not None:
             headers.pop("authorization", None)
         status, told, content = await self._upstream.passed_on(request.method, path, headers, body)
         told[HEADER] = "".join(c if " " <= c <= "~" else "?" for c in f"passed on: {' '.join(why.split())[:300]}")
@@ -264,7 +229,7 @@ class Sidecar:
             self._places.acquire_on_behalf_of_nowait(generation)
         except WouldBlock:
             generation.leave()
-            return _error(429, f"{self._policy.limits.open} requests are open already", "rate_limit_error")
+            return failure(429, f"{self._policy.limits.open} requests are open already", "rate_limit_error")
         engine = self._upstream.engine
         answer = Answer(asked, engine.describe()["model"], engine.thinking)
         self.metrics.requests.labels("controlled").inc()
@@ -440,7 +405,3 @@ class _Owned(StreamingResponse):
 
 def _sent(event: dict[str, Any]) -> str:
     return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
-
-
-def _error(status: int, message: str, kind: str) -> Response:
-    return JSONResponse({"error": {"message": message, "type": kind, "code": status}}, status_code=status)

@@ -1,9 +1,10 @@
-"""What the autopilot knows, kept over restarts: numbers that texts were turned into, and never the texts."""
+"""What the autopilot knows, kept over restarts: numbers that texts were turned into; texts only where asked for."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from bitcal_tts.halting.profile import Profile
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 
 FILE = "autopilot.sqlite"
+TEXTS = "texts.jsonl"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS pilots (name TEXT PRIMARY KEY, state TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS scorers (name TEXT PRIMARY KEY, profile TEXT NOT NULL);
@@ -34,11 +36,12 @@ class Memory:
 
     Args:
         folder: Made where it is not there.
+        keep_texts: Whether texts are kept too.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, keep_texts: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
+        self.folder, self._keep_texts = folder, keep_texts
         with _told(folder):
             self._database = sqlite3.connect(folder / FILE, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode=WAL")
@@ -59,6 +62,17 @@ class Memory:
         with _told(self.folder):
             found = self._database.execute("SELECT state FROM pilots WHERE name = ?", (name,)).fetchone()
             return None if found is None else json.loads(found[0])
+
+    def keep_text(self, question: str | None, response: str) -> None:
+        """What was asked and written, where texts are kept: a line of a log that only its owner may read."""
+        if not self._keep_texts:
+            return
+        line = json.dumps({"question": question, "response": response}) + "\n"
+        file = os.open(self.folder / TEXTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(file, line.encode())
+        finally:
+            os.close(file)
 
     def keep_scorer(self, name: str, scorer: Profile) -> None:
         """What a pilot's round judges by; it is large, and kept once."""

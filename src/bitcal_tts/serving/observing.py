@@ -27,6 +27,7 @@ class Observed:
         self.forced: WouldBe | None = None
         """Where the budget's reserve or a loop would have ended it."""
         self._looks: list[Look] = []
+        self._question: str | None = options.get("question")
         self.session = Session(method, watch=self._note, heed=False, **options)
 
     def _note(self, decision: Decision) -> None:
@@ -38,6 +39,10 @@ class Observed:
             self.places.append(self.session.stop_here())
         if decision.halts:
             self.forced = self.session.stop_here()
+
+    def text(self) -> tuple[str | None, str]:
+        """What was asked, and all that was written."""
+        return self._question, self.session.outcome.text
 
     def is_same(self, answer: str | None) -> bool:
         """Whether an answer is the one that it ended with; where it has none, nothing can be lost."""

@@ -205,7 +205,9 @@ class Pilot:
                 self._next += 1
                 if what is None:
                     continue
-                table = await to_thread.run_sync(what[0].table)
+                observed = what[0]
+                self._memory.keep_text(*observed.text())
+                table = await to_thread.run_sync(observed.table)
                 if self.state.round is None:
                     self._learn(table)
                     await self._fit_when_due()

@@ -1,0 +1,84 @@
+"""`bitcal serve` as people start it: a process with a file of settings, which ends when it is told to."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from bitcal_tts.cli import main
+
+SETTINGS = """\
+upstream: {url}
+port: {port}
+method: stated
+answers: gsm8k
+budget: 64
+allow-host: sidecar.test
+declare: [task=gsm8k]
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        try:
+            httpx2.get(f"{url}/healthz", trust_env=False)
+            return
+        except httpx2.HTTPError:
+            time.sleep(0.1)
+    pytest.fail("it has ended")
+
+
+def test_settings_come_from_a_file(upstream_url: str, tmp_path: Path) -> None:
+    port = free_port()
+    config = tmp_path / "serve.yaml"
+    config.write_text(SETTINGS.format(url=upstream_url, port=port))
+    command = [sys.executable, "-m", "bitcal_tts", "serve", "--config", str(config), "--budget", "48"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            wait_for(url, process)
+            body: Any = {"model": "m", "messages": [{"role": "user", "content": "How many is 3 + 4?"}]}
+            told = httpx2.post(f"{url}/v1/chat/completions", json=body, trust_env=False, timeout=60).json()["bitcal"]
+            assert (told["method"], told["cap"]) == ("stated", 48)  # what the command line says is heeded first
+            named = {"host": "sidecar.test"}
+            assert httpx2.get(f"{url}/healthz", headers=named, trust_env=False).status_code == 200
+            named = {"host": "s"}
+            assert httpx2.get(f"{url}/healthz", headers=named, trust_env=False).status_code == 421
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) in (0, -signal.SIGTERM)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("upstreem: http://127.0.0.1:1", "sets unknown options: upstreem"),
+        ("keep-texts: 'no'", "keep_texts must be true or false, got 'no'"),
+        ("api: grpc", "api must be one of llamacpp, vllm, chat"),
+        ("budget: many", "budget: "),
+    ],
+)
+def test_a_file_of_settings_is_checked_like_a_command_line(
+    settings: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "serve.yaml"
+    config.write_text(settings)
+    with pytest.raises(SystemExit):
+        main(["serve", "--config", str(config)])
+    assert said in capsys.readouterr().err
