@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import socket
 import statistics
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import httpx2
 
 from bitcal_tts import UnreachableStopWarning
 from bitcal_tts.engines.base import Request
@@ -75,3 +82,48 @@ def report(name: str, args: argparse.Namespace, rows: list[dict[str, Any]]) -> N
         RESULTS / f"{name}.json",
         {"benchmark": name, "arguments": vars(args), "rows": rows, "environment": environment()},
     )
+
+
+class SidecarProcess:
+    """`bitcal serve` as a process of its own, as people run it, on a port that is free.
+
+    Args:
+        upstream: URL of the server that it stands before.
+        *options: Of the command.
+    """
+
+    def __init__(self, upstream: str, *options: str) -> None:
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "bitcal_tts", "serve", "--upstream", upstream, "--port", str(port), *options]
+        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        while self._process.poll() is None:
+            with contextlib.suppress(httpx2.HTTPError):
+                self.get("/healthz")
+                return
+            time.sleep(0.1)
+        raise RuntimeError(f"it ended with {self._process.returncode}: {' '.join(command)}")
+
+    def get(self, path: str) -> str:
+        """A page of it."""
+        return httpx2.get(f"{self.url}{path}", trust_env=False).text
+
+    def resident_mib(self) -> float:
+        """Its memory."""
+        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def open_sockets(self) -> int:
+        """Its sockets, those that it listens on included."""
+        found = 0
+        for link in Path(f"/proc/{self._process.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found += str(link.readlink()).startswith("socket:")
+        return found
+
+    def close(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait(90)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,16 +19,13 @@ from typing import Any
 import httpx2
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
-
-from sidecar import Running
-
 from bitcal_tts.engines.gguf import export_gguf
 from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.files import write_json
 from bitcal_tts.tasks import load_task
 from bitcal_tts.tiny import models
 from bitcal_tts.traces.record import environment
+from common import SidecarProcess
 
 BUDGET = 300
 
@@ -89,7 +85,7 @@ def main() -> None:
         file = Path(name) / "tiny-15m-Q4_0.gguf"
         export_gguf(models.resolve("tiny-15m"), "Q4_0", file)
         own = OwnServer(file, parallel=8, context=1024, threads=1)
-        running = Running(own.url, "--method", "stated", "--budget", str(BUDGET))
+        running = SidecarProcess(own.url, "--method", "stated", "--answers", "gsm8k", "--budget", str(BUDGET))
         ways: dict[str, tuple[str, dict[str, Any]]] = {
             "straight": (own.url, {}),
             "straight, with the 20 likeliest": (own.url, {"logprobs": True, "top_logprobs": 20}),

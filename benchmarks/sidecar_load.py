@@ -3,18 +3,15 @@
     python benchmarks/sidecar_load.py --streams 64 --seconds 120 --out results/benchmarks/sidecar_load.json
 
 Every answered request must be complete, every failed one a clear error, and nothing may be left behind: no open
-request, no busy slot, no task, no socket; memory must stay flat.
+request, no busy slot, no task, no socket; memory must stay flat. The sidecar is a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
-import os
 import random
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -23,32 +20,15 @@ from typing import Any
 
 import httpx2
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
-
-from sidecar import Running
-
 from bitcal_tts.engines.gguf import export_gguf
 from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.files import write_json
 from bitcal_tts.tasks import load_task
 from bitcal_tts.tiny import models
 from bitcal_tts.traces.record import environment
+from common import SidecarProcess
 
 SLOTS, BUDGET = 8, 200
-
-
-def resident_mib() -> float:
-    """Memory of this process, which the sidecar runs in."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def open_sockets() -> int:
-    """Of this process."""
-    found = 0
-    for link in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            found += str(link.readlink()).startswith("socket:")
-    return found
 
 
 async def one(client: httpx2.AsyncClient, body: dict[str, Any], hang_up: bool, seen: Counter[str]) -> None:
@@ -79,7 +59,7 @@ async def one(client: httpx2.AsyncClient, body: dict[str, Any], hang_up: bool, s
         seen[f"client {type(problem).__name__}"] += 1
 
 
-async def load(url: str, streams: int, seconds: float, kill: Any) -> tuple[Counter[str], list[float]]:
+async def load(sidecar: SidecarProcess, streams: int, seconds: float, kill: Any) -> tuple[Counter[str], list[float]]:
     """Streams side by side for so long; in the middle the upstream is killed, and started again."""
     task = load_task()
     prompts = [task.prompt(item) for item in task.items(200, seed=5)]
@@ -87,7 +67,7 @@ async def load(url: str, streams: int, seconds: float, kill: Any) -> tuple[Count
     memory: list[float] = []
     until = time.monotonic() + seconds
     limits = httpx2.Limits(max_connections=None)
-    async with httpx2.AsyncClient(base_url=url, timeout=120, limits=limits, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=sidecar.url, timeout=120, limits=limits, trust_env=False) as client:
 
         async def stream(number: int) -> None:
             draw = random.Random(number)
@@ -101,7 +81,7 @@ async def load(url: str, streams: int, seconds: float, kill: Any) -> tuple[Count
 
         async def watch() -> None:
             while time.monotonic() < until:
-                memory.append(resident_mib())
+                memory.append(sidecar.resident_mib())
                 await asyncio.sleep(1)
 
         async def break_it() -> None:
@@ -124,7 +104,7 @@ def main() -> None:
         export_gguf(models.resolve("tiny-4m"), "Q4_0", file)
         server = [OwnServer(file, parallel=SLOTS, context=512)]
         port = int(server[0].url.rpartition(":")[2])
-        running = Running(server[0].url, "--method", "stated", "--budget", str(BUDGET))
+        sidecar = SidecarProcess(server[0].url, "--method", "stated", "--answers", "gsm8k", "--budget", str(BUDGET))
 
         def kill() -> None:
             server[0]._process.kill()
@@ -132,28 +112,26 @@ def main() -> None:
             time.sleep(2)
             server[0] = OwnServer(file, parallel=SLOTS, context=512, port=port)
 
-        sockets = open_sockets()
+        sockets = sidecar.open_sockets()
         began = time.monotonic()
-        seen, memory = asyncio.run(load(running.url, args.streams, args.seconds, kill))
+        seen, memory = asyncio.run(load(sidecar, args.streams, args.seconds, kill))
         took = time.monotonic() - began
         for _ in range(100):
             slots = httpx2.get(f"{server[0].url}/slots", trust_env=False).json()
             left = sum(bool(slot["is_processing"]) for slot in slots)
-            if left == 0 and "bitcal_open_requests 0.0" in running.get("/metrics").text:
+            if left == 0 and "bitcal_open_requests 0.0" in sidecar.get("/metrics"):
                 break
             time.sleep(0.1)
-        still_open = "bitcal_open_requests 0.0" not in running.get("/metrics").text
-        places = running.sidecar._places.borrowed_tokens
+        still_open = "bitcal_open_requests 0.0" not in sidecar.get("/metrics")
         time.sleep(6)  # idle connections are given back after five seconds
         found = {
             "streams": args.streams, "seconds": round(took, 1), "slots": SLOTS, "requests": sum(seen.values()),
-            "outcomes": dict(seen), "slots_left_busy": left, "requests_left_open": places + still_open,
-            "sockets_before": sockets, "sockets_after": open_sockets(),
-            "memory_mib": [round(x, 1) for x in (memory[0], memory[len(memory) // 2], memory[-1])],
-            "memory_mib_after_warm_up": round(memory[min(20, len(memory) // 3)], 1),
+            "outcomes": dict(seen), "slots_left_busy": left, "requests_left_open": still_open,
+            "sockets_before": sockets, "sockets_after": sidecar.open_sockets(),
+            "memory_mib_every_tenth_of_the_time": [round(float(x), 1) for x in memory[:: max(1, len(memory) // 10)]],
             "memory_mib_most": round(max(memory), 1),
         }  # fmt: skip
-        running.close()
+        sidecar.close()
         server[0].close()
     print(found)
     if args.out:
