@@ -47,6 +47,8 @@ REPLAY = "tests/traces/test_replay.py"
 VALUES = "tests/halting/test_values.py"
 AUDIT = "tests/auditing/test_audit.py"
 TEXTS = "tests/traces/test_texts.py"
+FRONTIER = "tests/evaluation/test_frontier.py"
+STATISTICS = "tests/evaluation/test_statistics.py"
 
 MUTATIONS = (
     Mutation(
@@ -112,7 +114,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what is absent counts as certain", "halting/features.py",
-        "vector[_COLUMNS_OF[signal]] = np.nan", "pass", FEATURES,
+        "told[column] = math.nan", "pass", FEATURES,
     ),
     Mutation(
         "what is unknown counts as the same", "halting/identity.py",
@@ -179,7 +181,24 @@ MUTATIONS = (
     ),
     Mutation(
         "a percentage worth its face value", "halting/values/numbers.py",
-        "self.percent, self.worth = True, self.value / 100", "self.percent, self.worth = True, self.value", VALUES,
+        "self.percent, self.worth = True, exact(Fraction(self.value) / 100)",
+        "self.percent, self.worth = True, self.value", VALUES,
+    ),
+    Mutation(
+        "many tokens at once are taken past a change of stage", "halting/session.py",
+        "return next((i for i in range(1, most) if stages[at + i] is not stage), most)", "return most", SESSION,
+    ),
+    Mutation(
+        "a marker that ends among many tokens is seen one late", "halting/reading.py",
+        "found + len(self._close) - len(self._tail))", "found + len(self._close) - len(self._tail) + 1)", SESSION,
+    ),
+    Mutation(
+        "rules at our looks never look", "halting/gate.py",
+        "return stated or (self.parameters.looks ==", "return False and (self.parameters.looks ==", FRONTIER,
+    ),
+    Mutation(
+        "not being worse shown against no margin", "evaluation/statistics.py",
+        "only_first - only_second + n * margin", "only_first - only_second + 2 * n * margin", STATISTICS,
     ),
     Mutation(
         "the best candidate made the worst", "halting/profile.py", "best = int(scores.argmax())",

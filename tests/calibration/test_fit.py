@@ -508,7 +508,7 @@ def test_fit_replay_and_compare_from_the_command_line(probed: Any, capsys: pytes
     assert "profile: p.json" in capsys.readouterr().out
     assert main(["replay", folder, "--profile", "p.json", "--out", "o", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["method"] for row in rows] == ["fixed", "adaptive", "bitcal_tts", "complete", "settled"]
+    assert [row["method"] for row in rows] == ["landed", "fixed", "adaptive", "bitcal_tts", "complete", "settled"]
     assert main(["compare", folder, "--profile", "p.json", "--target", "0.05", "--out", "c", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {"deer", "dynasor", "eat", "oracle", "settled", "truncate"} <= {row["method"] for row in told["rows"]}
@@ -517,7 +517,8 @@ def test_fit_replay_and_compare_from_the_command_line(probed: Any, capsys: pytes
     for row in told["rows"]:
         assert row["target"] is None or row["lost_correct_rate"] <= row["target"]
     assert Path("c/frontier.png").stat().st_size > 10_000
-    assert {t["against"] for t in told["tests"]["accuracy"]} == {"settled"}
+    assert {t["method"] for t in told["tests"]["accuracy"]} == {"settled"}
+    assert {"landed", "complete"} < {t["against"] for t in told["tests"]["accuracy"]}
     assert main(["compare", folder, "--methods", "fixed,truncate,complete", "--json"]) == 0
     assert capsys.readouterr().err == ""
     assert main(["report", "o"]) == 0  # the traces lie elsewhere

@@ -12,6 +12,7 @@ from bitcal_tts.evaluation.statistics import (
     holm,
     mcnemar,
     minimum_detectable_effect,
+    not_worse_p_value,
     paired_difference,
     savings,
     wilson,
@@ -161,3 +162,18 @@ def test_bad_input_is_named() -> None:
         savings([1], [1, 2])
     with pytest.raises(ValueError, match="n must be"):
         minimum_detectable_effect(0)
+
+
+def test_not_being_worse_is_shown_as_rarely_in_error_as_it_says() -> None:
+    """At the margin itself one draw in twenty shows it; where nothing differs the score is that of the margin alone."""
+    rng = np.random.default_rng(5)
+    n, margin = 2000, 0.02
+    only_second = rng.binomial(n, 0.05, 4000)
+    only_first = np.array([rng.binomial(n - lost, 0.03 / 0.95) for lost in only_second])
+    shown = [not_worse_p_value(int(b), int(c), n, margin) < 0.05 for b, c in zip(only_first, only_second, strict=True)]
+    assert 0.035 < np.mean(shown) < 0.065
+    z = math.sqrt(n * margin / (1 - margin))
+    assert not_worse_p_value(0, 0, n, margin) == pytest.approx(1 - float(stats.norm.cdf(z)))
+    assert not_worse_p_value(0, 40, n, margin) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="need 0 < margin < 1"):
+        not_worse_p_value(0, 0, 10, 0.0)

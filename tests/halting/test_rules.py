@@ -242,3 +242,44 @@ def test_the_reserve_looks_as_far_ahead_as_the_next_decision() -> None:
 def test_bad_values_are_named(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         rule(name, **options)
+
+
+def test_eat_warms_up_for_as_long_as_it_is_told() -> None:
+    steady = [probe(entropy=math.log(2))] * 20
+    for told, looked_at in ((3, 4 * 16), (0, 9 * 16)):
+        walked = walk(rule("eat", alpha=0.5, warm_up=told), steady)
+        assert next(d.tokens for d in walked.decisions if d.score is not None) == looked_at
+
+
+def test_halt_cot_is_the_entropy_of_this_answer_or_another() -> None:
+    halt = rule("halt_cot")
+    half, sure, unsure = (math.log(p) for p in (0.5, 0.9, 0.1))
+    entropy = -0.9 * sure - 0.1 * unsure
+    assert halt.probed(probe(logprobs=(sure,))) == pytest.approx(-entropy)
+    assert halt.probed(probe(logprobs=(sure / 2, sure / 2))) == pytest.approx(-entropy)  # of the whole answer
+    assert halt.probed(probe(logprobs=(half,))) == pytest.approx(-math.log(2))
+    assert halt.probed(probe(logprobs=(unsure,))) == pytest.approx(-math.log(2))  # others may be many
+    assert halt.probed(probe(logprobs=(0.0,))) == 0.0
+    assert halt.probed(probe(logprobs=())) is None
+
+
+def test_landed_is_fixed_with_its_answer_written_where_the_budget_runs_out() -> None:
+    texts = [f"w{i} " for i in range(100)]
+    session = Session(build_method("landed", bits=4, budget=64), signals=TEXT_ONLY)
+    directive = session.feed(Tokens(texts))
+    assert isinstance(directive, Force) and directive.decision.reason == "reserve"
+    end = session.landed(Probe(" 7\n", 4, (0.0, 0.0), 0.0, 2))
+    assert end.at <= 64 and session.outcome.answer == "7"
+    whole = Session(build_method("landed", bits=4, budget=640), signals=TEXT_ONLY)
+    assert isinstance(whole.feed(Tokens(texts)), Go)
+    whole.end()
+    assert whole.outcome.tokens == 100 and whole.outcome.decision is None
+
+
+def test_a_rule_at_our_looks_needs_tokens_one_by_one_and_the_question() -> None:
+    with pytest.raises(ValueError, match="sentences end anywhere: chunk_size must be 1"):
+        rule("cusum", looks="sentences")
+    with pytest.raises(ValueError, match="looks must be one of boundaries, statements, sentences, got 'words'"):
+        rule("cusum", looks="words")
+    with pytest.raises(ValueError, match="reads the question"):
+        Session(build_method("cusum", bits=4, budget=64, looks="sentences"))

@@ -179,7 +179,7 @@ def methods_of(args: argparse.Namespace, opened: Opened, budgets: Sequence[int],
     description = opened.description
     overrides = dict(map(parse_override, args.overrides))
     profile = load_profile(args.profile) if args.profile else None
-    names = args.methods or [*PAPER, "complete", *(["settled"] if profile else [])]
+    names = args.methods or _usual_methods(opened, settled=profile is not None)
     _check_overrides(overrides, names, description, budgets[0])
     opening, close = description.get("thinking") or (None, None)
     usual = {
@@ -209,6 +209,12 @@ def methods_of(args: argparse.Namespace, opened: Opened, budgets: Sequence[int],
             raise ValueError(f"{name} has no threshold of its own: give one, such as {example}, or use bitcal compare")
         methods += made
     return sorted(methods, key=lambda method: budgets.index(method.parameters.budget))
+
+
+def _usual_methods(opened: Opened, *, settled: bool) -> list[str]:
+    """The paper's, ours, and where it is known what the model answers when its budget runs out, the baseline."""
+    probed = bool(opened.traces) and opened.traces[0].probes is not None
+    return [*(["landed"] if probed else []), *PAPER, "complete", *(["settled"] if settled else [])]
 
 
 def _check_overrides(overrides: dict[str, Any], names: Sequence[str], description: dict[str, Any], budget: int) -> None:

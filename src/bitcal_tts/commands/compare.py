@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bitcal_tts.commands import build, options
 from bitcal_tts.commands.places import refuse_existing
 from bitcal_tts.commands.progress import note, progress
-from bitcal_tts.commands.recordings import open_recording
+from bitcal_tts.commands.recordings import Opened, open_recording
 from bitcal_tts.commands.replay import title_of
 from bitcal_tts.commands.table import print_table
-from bitcal_tts.evaluation.comparison import compare
+from bitcal_tts.evaluation.comparison import BASELINES, MARGIN, compare
 from bitcal_tts.evaluation.frontier import TARGETS, Point, certified_row, choose, frontier, rows_of
 from bitcal_tts.evaluation.statistics import savings
 from bitcal_tts.evaluation.tables import points as signed
 from bitcal_tts.files import write_json
+from bitcal_tts.halting.gate import Rule
 from bitcal_tts.halting.methods import METHODS
 from bitcal_tts.halting.parameters import UnreachableStopWarning
 from bitcal_tts.halting.rules import RULES
@@ -29,7 +31,7 @@ from bitcal_tts.halting.settled import Settled
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.replay import outcomes
-from bitcal_tts.traces.schema import Trace
+from bitcal_tts.traces.schema import Trace, TraceError
 
 EXAMPLE = """example:
   bitcal record --style thinking --temperature 0.6 --n 1319 --probes 16 --out traces/test
@@ -40,6 +42,10 @@ traces: the same favour to all. Tokens include those of probes and of soft landi
 
 _LEFT_OUT = ("guard", "marker")  # the guard has no threshold; the marker rule is `complete`
 _ORACLES = ("oracle", "oracle_final")
+OUR_LOOKS = ", our looks"
+"""Behind the name of a rule that looks where `settled` does."""
+Variant = tuple[Any, dict[str, Any]]
+"""A method, and what of it was varied."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -87,27 +93,22 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
     if every_method:
         rules = [name for name in RULES if name not in _LEFT_OUT]
         args.methods = [name for name in (*METHODS, *rules) if name != "settled" or args.profile]
-    points: dict[str, list[Point]] = {}
-    certified = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreachableStopWarning)
         methods = build.methods_of(args, opened, [budget], swept=True)
         if every_method:
             methods = _that_can_be_told(methods, traces[0])
         overridden = {key.rpartition(".")[2] for key, _ in map(options.parse_override, args.overrides)}
-        variants = {m.parameters.name: _variants(m, traces, description, overridden) for m in methods}
-        passes = sum(map(len, variants.values()))
-        with progress("comparing", passes * len(traces), quiet=args.json) as advance:
-            for name, settings in variants.items():
-                points[name] = [
-                    point
-                    for variant in settings
-                    for point in frontier(traces, variant, task, identity=opened.identity, tick=lambda: advance(1))
-                ]
-        for method in methods:
-            if isinstance(method, Settled):
-                done = outcomes(traces, method, task, identity=opened.identity)
-                certified = [certified_row(done, description, method.parameters.threshold)]
+        groups = {
+            label: settings
+            for method in methods
+            for label, settings in _variants(method, traces, description, overridden).items()
+        }
+        points = _swept(groups, opened, quiet=args.json)
+        certified = [
+            certified_row(outcomes(traces, method, task, identity=opened.identity), description, threshold)
+            for method, threshold in ((one, one.parameters.threshold) for one in methods if isinstance(one, Settled))
+        ]
     rows = certified + rows_of(points, description)
     return {
         "title": title_of(description, [{**row, "min_tokens": None} for row in rows]),
@@ -116,6 +117,28 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
         "curves": {name: _curve(found) for name, found in points.items()},
         "manifest": opened.store.manifest.to_dict(),
     }
+
+
+def _swept(groups: Mapping[str, Sequence[Variant]], opened: Opened, *, quiet: bool) -> dict[str, list[Point]]:
+    """All points of all settings, by label."""
+    points: dict[str, list[Point]] = {}
+    passes = sum(map(len, groups.values()))
+    with progress("comparing", passes * len(opened.traces), quiet=quiet) as advance:
+        for label, settings in groups.items():
+            try:
+                points[label] = [
+                    point
+                    for method, setting in settings
+                    for point in frontier(
+                        opened.traces, method, opened.task, identity=opened.identity, tick=lambda: advance(1),
+                        setting=setting,
+                    )
+                ]  # fmt: skip
+            except TraceError as error:
+                if not label.endswith(OUR_LOOKS):
+                    raise
+                note(f"note: {label} cannot be told: {error}")
+    return points
 
 
 def _that_can_be_told(methods: list[Any], like: Trace) -> list[Any]:
@@ -135,22 +158,43 @@ def _that_can_be_told(methods: list[Any], like: Trace) -> list[Any]:
     return [method for method in methods if method.parameters.name not in left]
 
 
-def _variants(method: Any, traces: Any, description: dict[str, Any], overridden: Collection[str]) -> list[Any]:
-    """Settings of a rule besides its threshold: what it would choose for these traces, unless told.
+def _variants(
+    method: Any, traces: Any, description: Mapping[str, Any], overridden: Collection[str]
+) -> dict[str, list[Variant]]:
+    """A method at its own looks, and a rule that looks at boundaries at ours too: by label, with what is varied.
 
-    Probing rules may look every 16, 32 or 64 tokens, DEER as often as there are boundaries; CUSUM's usual level is the
-    mean entropy of these traces.
+    Of its settings besides the threshold a rule has those that it would choose for these traces, unless they are told:
+    probing rules may look every 16, 32 or 64 tokens, DEER as often as there are looks; EAT may warm up for longer or
+    less; CUSUM's usual level is the mean entropy of these traces; a statement may count from some token on.
     """
     p = method.parameters
-    if p.name == "cusum" and "mu0" not in overridden:
-        mean = sum(float(t.entropies.sum()) for t in traces) / max(1, sum(map(len, traces)))
-        return [type(method)(dataclasses.replace(p, mu0=mean))]
+    name = p.name
+    grids: list[tuple[str, Sequence[Any]]] = []
+    if name == "cusum":
+        grids.append(("mu0", [sum(float(t.entropies.sum()) for t in traces) / max(1, sum(map(len, traces)))]))
+    if name == "deer":
+        grids.append(("max_probes", [p.budget]))
+    if name == "eat":
+        grids.append(("warm_up", [2, 4, 8]))
+    if name == "stated":
+        grids += [("after", [0, 16, 32, 64, 128, 256]), ("weak", [False, True])]
+    own = list(grids)
     if getattr(method, "question", None) is not None:
-        changes = {"max_probes": p.budget} if p.name == "deer" and "max_probes" not in overridden else {}
         step = description.get("probes") or p.every
-        often = [p.every] if "every" in overridden else [step, 2 * step, 4 * step]
-        return [type(method)(dataclasses.replace(p, every=every, **changes)) for every in often]
-    return [method]
+        own.append(("every", [step, 2 * step, 4 * step]))
+    found = {name: _settings(method, own, overridden)}
+    if isinstance(method, Rule) and method.at_boundaries and not {"looks", "every"} & set(overridden):
+        ours = [("looks", [look for look in ("statements", "sentences") if look != "sentences" or p.format.values])]
+        found[f"{name}{OUR_LOOKS}"] = _settings(method, [*grids, *ours], overridden)
+    return found
+
+
+def _settings(method: Any, grids: Sequence[tuple[str, Sequence[Any]]], overridden: Collection[str]) -> list[Variant]:
+    """The method at every combination of what may be varied."""
+    varied = [(name, values) for name, values in grids if name not in overridden]
+    names = [name for name, _ in varied]
+    settings = [dict(zip(names, one, strict=True)) for one in itertools.product(*(values for _, values in varied))]
+    return [(type(method)(dataclasses.replace(method.parameters, **one)) if one else method, one) for one in settings]
 
 
 def _curve(points: list[Point]) -> list[dict[str, Any]]:
@@ -167,15 +211,17 @@ def _curve(points: list[Point]) -> list[dict[str, Any]]:
 
 
 def _tests(points: dict[str, list[Point]], target: float) -> dict[str, Any]:
-    """Ours against fixed, complete and the cheapest other rule at the same lost-correct rate."""
+    """Ours against the baseline, `complete` and the cheapest other rule at the same lost-correct rate."""
     chosen = {name: found[0] if found[0].threshold is None else choose(found, target) for name, found in points.items()}
     there = {name: point for name, point in chosen.items() if point is not None}
     mine = "settled" if "settled" in there else "complete"
     if mine not in there:
         return {}
-    others = {n: p for n, p in there.items() if n not in (mine, "fixed", "complete", *_ORACLES) and p.lost <= target}
+    apart = (mine, *BASELINES, "complete", *(f"{name}{looks}" for name in _ORACLES for looks in ("", OUR_LOOKS)))
+    others = {name: point for name, point in there.items() if name not in apart and point.lost <= target}
     best = min(others, key=lambda name: others[name].cost, default=None)
-    against = [name for name in ("fixed", "complete", best) if name in there and name != mine]
+    baseline = next((name for name in BASELINES if name in there), None)
+    against = [name for name in (baseline, "complete", best) if name in there and name != mine]
     found: list[Outcome] = [
         dataclasses.replace(o, method=name) for name in (mine, *against) if name for o in there[name].outcomes
     ]
@@ -185,29 +231,31 @@ def _tests(points: dict[str, list[Point]], target: float) -> dict[str, Any]:
         cost = [o.cost for o in there[mine].outcomes]
         other = [o.cost for o in there[name].outcomes]
         told.append({"method": mine, "against": name, "fewer_tokens": savings(cost, other)._asdict()})
-    return {"target": target, "best_other": best, "accuracy": compare(found, against=[mine]), "tokens": told}
+    return {"target": target, "best_other": best, "accuracy": compare(found, base=mine), "tokens": told}
 
 
 def _show(result: dict[str, Any]) -> None:
     cells = [
         (
-            row["method"],
+            " = ".join([row["method"], *row.get("same_as", ())]),
             "certified" if row["certified"] else "" if row["target"] is None else f"{100 * row['target']:g} %",
-            ("never stops" if row["certified"] else "") if row["threshold"] is None else f"{row['threshold']:.6g}",
-            "" if row["every"] is None else str(row["every"]),
-            f"{100 * row['accuracy']:.1f} [{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]",
-            f"{row['avg_tokens']:.0f}",
-            f"{row['probe_tokens']:.0f}",
+            ("never stops" if row["certified"] else "") if row["threshold"] is None else f"{row['threshold']:.3g}",
+            ", ".join(f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
+                      for key, value in row["setting"].items()),
+            f"{100 * row['accuracy']:.1f}",
             f"{100 * row['savings']:.1f}",
+            f"{100 * row['savings_probes_free']:.1f}",
             f"{100 * row['lost_correct_rate']:.2f}",
         )
         for row in result["rows"]
-    ]
-    names = ("method", "target", "threshold", "every", "accuracy % [95 %]", "tokens", "probes", "saved %", "lost %")
+    ]  # fmt: skip
+    names = (
+        "method", "target", "threshold", "setting", "accuracy %", "saved %", "probes free", "lost %",
+    )  # fmt: skip
     print_table(result["title"], names, cells)
     if not any(row["accuracy"] for row in result["rows"]):
         print("no answer is right anywhere, so that nothing can be lost: these points say nothing about halting")
-    shown = {row["method"] for row in result["rows"]}
+    shown = {name for row in result["rows"] for name in (row["method"], *row.get("same_as", ()))}
     left = [name for name in result["curves"] if name not in shown]
     if left:
         print(f"at every threshold more than {100 * max(TARGETS):g} % is lost by {', '.join(left)}")
@@ -217,15 +265,17 @@ def _show(result: dict[str, Any]) -> None:
     by_name = {test["against"]: test for test in tests["tokens"]}
     lines = []
     for test in tests["accuracy"]:
-        tokens = by_name[test["method"]]
-        fewer = tokens["fewer_tokens"]
+        fewer = by_name[test["against"]]["fewer_tokens"]
         lines.append((
-            tokens["method"], test["method"],
-            f"{signed(-test['difference'])} [{signed(-test['difference_high'])}, "
-            f"{signed(-test['difference_low'])}]",
+            test["method"], test["against"],
+            f"{signed(test['difference'])} [{signed(test['difference_low'])}, {signed(test['difference_high'])}]",
             f"{test['p_corrected']:.2g}",
-            {"better": "worse", "worse": "better"}.get(test["verdict"], test["verdict"]),
+            test["verdict"],
+            f"{test['p_not_worse']:.2g}",
             f"{100 * fewer['value']:.1f} [{100 * fewer['low']:.1f}, {100 * fewer['high']:.1f}]",
         ))  # fmt: skip
-    heads = ("method", "against", "accuracy, points [95 %]", "p (Holm)", "verdict", "fewer tokens % [95 %]")
+    heads = (
+        "method", "against", "accuracy, points [95 %]", "p (Holm)", "verdict", f"p, {100 * MARGIN:g} worse (Holm)",
+        "fewer tokens % [95 %]",
+    )  # fmt: skip
     print_table(f"Paired tests at a lost-correct rate of {100 * tests['target']:g} %", heads, lines)

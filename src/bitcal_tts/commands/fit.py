@@ -20,7 +20,7 @@ from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.commands.table import print_table
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.profile import Profile
-from bitcal_tts.halting.settled import LOOKS
+from bitcal_tts.halting.settled import SettledParameters
 
 EXAMPLE = """example:
   bitcal record --style thinking --temperature 0.6 --split calibration --n 2000 --probes 16 --out traces/calibration
@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--label", choices=LABELS, default="gold",
         help="gold: the answer is right; final: it is the full run's, no gold answers needed (%(default)s)",
     )  # fmt: skip
-    parser.add_argument("--looks", choices=LOOKS, default="sentences",
+    parser.add_argument("--looks", choices=SettledParameters.LOOKS, default="sentences",
                         help="where it may stop (%(default)s)")  # fmt: skip
     parser.add_argument("--features", type=_features, default=list(NAMES), help="comma-separated, to leave some out")
     parser.add_argument("--share", type=float, default=0.5, help="of the items, for the scorer (%(default)s)")

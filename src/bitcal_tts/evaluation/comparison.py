@@ -7,39 +7,65 @@ from collections.abc import Collection, Sequence
 from itertools import combinations
 from typing import Any
 
-from bitcal_tts.evaluation.statistics import holm, mcnemar, minimum_detectable_effect, paired_difference
+from bitcal_tts.evaluation.statistics import (
+    holm,
+    mcnemar,
+    minimum_detectable_effect,
+    not_worse_p_value,
+    paired_difference,
+)
 from bitcal_tts.traces.outcome import Outcome
 
 LEVEL = 0.05
+MARGIN = 0.005
+"""Of accuracy: a method that is shown to lose less than this to another counts as not worse."""
+BASELINES = ("landed", "fixed")
+"""What a method is measured against, the first that is there."""
 
 
-def compare(found: Sequence[Outcome], against: Collection[str] | None = None) -> list[dict[str, Any]]:
-    """Every pair of methods at every budget: difference, discordant items, corrected p-value, verdict.
+def compare(
+    found: Sequence[Outcome], against: Collection[str] | None = None, *, base: str | None = None
+) -> list[dict[str, Any]]:
+    """Every pair of methods at every budget: difference, discordant items, corrected p-values, verdict.
 
-    The verdict is `better` or `worse` only where the test says so after Holm's correction over all rows.
+    The verdict is `better` or `worse` only where the test says so after Holm's correction over all rows, else `not
+    worse` where the difference is shown to be less than `MARGIN`, again after Holm's correction, and `not resolved`
+    where nothing is shown.
 
     Args:
         found: Outcomes of the methods on the same items.
         against: Only pairs with one of these methods (all pairs).
+        base: Only this method, against each of the others.
     """
     cells: dict[int, dict[str, dict[str, bool]]] = {}
     for outcome in found:
         cells.setdefault(outcome.budget, {}).setdefault(outcome.method, {})[outcome.item] = outcome.correct
     rows = []
     for budget, methods in cells.items():
+        if base is not None:
+            rows += [_pair(budget, base, name, methods[base], methods[name]) for name in methods if name != base]
+            continue
         # What the others are compared with comes first.
-        order = sorted(methods, key=lambda name: (name not in (against or ()), name != "fixed"))
-        for base, method in combinations(order, 2):
-            if against is None or base in against:
-                rows.append(_pair(budget, method, base, methods[method], methods[base]))
+        order = sorted(methods, key=lambda name: (name not in (against or ()), *(name != one for one in BASELINES)))
+        for first, method in combinations(order, 2):
+            if against is None or first in against:
+                rows.append(_pair(budget, method, first, methods[method], methods[first]))
     return corrected(rows)
 
 
 def corrected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same rows with p-values and verdicts corrected over all of them."""
-    for row, p in zip(rows, holm([row["p_value"] for row in rows]), strict=True):
-        row["p_corrected"] = p
-        row["verdict"] = "not resolved" if p >= LEVEL else ("better" if row["difference"] > 0 else "worse")
+    differ = holm([row["p_value"] for row in rows])
+    not_worse = holm([row["p_not_worse_alone"] for row in rows])
+    for row, p, other in zip(rows, differ, not_worse, strict=True):
+        row["p_corrected"], row["p_not_worse"] = p, other
+        undecided = "not worse" if other < LEVEL else "not resolved"
+        row["verdict"] = undecided if p >= LEVEL else ("better" if row["difference"] > 0 else "worse")
+        discordant = (row["only_method_right"] + row["only_against_right"]) / row["n"]
+        effect = minimum_detectable_effect(
+            row["n"], discordant, alpha=LEVEL / len(rows)
+        )  # as the first of Holm's steps
+        row["minimum_detectable_effect"] = effect if math.isfinite(effect) else None
     return rows
 
 
@@ -49,18 +75,16 @@ def _pair(budget: int, method: str, base: str, one: dict[str, bool], other: dict
     items = sorted(one)
     first, second = [one[item] for item in items], [other[item] for item in items]
     test, difference = mcnemar(first, second), paired_difference(first, second)
-    n = len(items)
-    effect = minimum_detectable_effect(n, (test.only_first + test.only_second) / n)
     return {
         "budget": budget,
         "method": method,
         "against": base,
-        "n": n,
+        "n": len(items),
         "difference": difference.value,
         "difference_low": difference.low,
         "difference_high": difference.high,
         "only_method_right": test.only_first,
         "only_against_right": test.only_second,
         "p_value": test.p_value,
-        "minimum_detectable_effect": effect if math.isfinite(effect) else None,
+        "p_not_worse_alone": not_worse_p_value(test.only_first, test.only_second, len(items), MARGIN),
     }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from bitcal_tts.evaluation.metrics import summarise
 from bitcal_tts.halting.gate import Gate, Rule
 from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.landed import Landed
 from bitcal_tts.halting.paper import PaperRule
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.looks import Cut
@@ -28,18 +29,20 @@ _POINTS = 200
 
 @dataclass(frozen=True)
 class Point:
-    """A method at one threshold, None where it has none; `every` is how often it looks, where that was varied."""
+    """A method at one threshold, None where it has none; `setting` is what else of it was varied."""
 
     threshold: float | None
     cost: float
     """Mean tokens, probes included."""
+    unprobed: float
+    """Mean tokens, as if probes were free."""
     lost: float
     """Share of items halted and wrong where the full trace is right."""
     accuracy: float
     """Share of right answers."""
     find: Callable[[], Sequence[Outcome]]
     """The outcomes: thousands of points have millions, and only those of the chosen are wanted."""
-    every: int | None = None
+    setting: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def outcomes(self) -> Sequence[Outcome]:
@@ -54,20 +57,36 @@ def frontier(
     *,
     identity: Identity | None = None,
     tick: Callable[[], None] | None = None,
+    setting: Mapping[str, Any] | None = None,
 ) -> list[Point]:
-    """All points of a method."""
-    if isinstance(method, Gate):
-        return _gate_points(traces, method, task, identity, tick)
+    """All points of a method.
+
+    Args:
+        traces: Recorded with probes where the method asks or lands.
+        method: Its own threshold is one of many.
+        task: Scores answers.
+        identity: Of the recording, for a method whose promise is tied to one.
+        tick: Told of each trace.
+        setting: What of the method was varied, to be told with its points.
+    """
+    if isinstance(method, Gate) and not isinstance(method, Landed):
+        return _gate_points(traces, method, task, identity, tick, setting or {})
     if isinstance(method, PaperRule) and method.parameters.halts:
         return _paper_points(traces, method, task)
     done = outcomes(traces, method, task, identity=identity, tick=tick)
-    n = len(done)
-    cost = sum(o.cost for o in done) / n
-    return [Point(None, cost, sum(o.lost for o in done) / n, sum(o.correct for o in done) / n, lambda: done)]
+    cost, unprobed, lost, right = (
+        float(np.mean(column)) for column in zip(*((o.cost, o.tokens, o.lost, o.correct) for o in done), strict=True)
+    )
+    return [Point(None, cost, unprobed, lost, right, lambda: done, setting or {})]
 
 
 def _gate_points(
-    traces: Sequence[Trace], gate: Gate, task: Task, identity: Identity | None, tick: Callable[[], None] | None
+    traces: Sequence[Trace],
+    gate: Gate,
+    task: Task,
+    identity: Identity | None,
+    tick: Callable[[], None] | None,
+    setting: Mapping[str, Any],
 ) -> list[Point]:
     looks = gate_looks(traces, gate, task, identity=identity, tick=tick)
     scores = looks.score_values()
@@ -76,17 +95,18 @@ def _gate_points(
     own = gate.thresholds() if isinstance(gate, Rule) else [gate.parameters.threshold]
     thresholds = sorted({*map(float, chosen), *own})
     p = gate.parameters
-    return [_point(t, traces, looks.cut(t), p, p.every) for t in thresholds]
+    return [_point(t, traces, looks.cut(t), p, setting) for t in thresholds]
 
 
-def _point(threshold: float, traces: Sequence[Trace], cut: Cut, p: Any, every: int | None) -> Point:
+def _point(threshold: float, traces: Sequence[Trace], cut: Cut, p: Any, setting: Mapping[str, Any]) -> Point:
     return Point(
         threshold,
         float(cut.cost.mean()),
+        float(cut.tokens.mean()),
         float(cut.lost.mean()),
         float(cut.correct.mean()),
         lambda: cut.outcomes(traces, p),
-        every,
+        setting,
     )
 
 
@@ -96,37 +116,57 @@ def _paper_points(traces: Sequence[Trace], method: PaperRule, task: Task) -> lis
     thresholds = sorted({p.stop_confidence, *(round(0.3 + 0.01 * i, 2) for i in range(50))})
     settings = [dataclasses.replace(p, stop_confidence=t) for t in thresholds]
     cuts = Sweep(traces, method, task).run(settings)
-    return [_point(t, traces, cut, p, None) for t, cut in zip(thresholds, cuts, strict=True)]
+    return [_point(t, traces, cut, p, {}) for t, cut in zip(thresholds, cuts, strict=True)]
 
 
-def choose(points: Sequence[Point], target: float) -> Point | None:
+def choose(points: Sequence[Point], target: float, *, probes_free: bool = False) -> Point | None:
     """The cheapest point that loses no more than the target; None where every one does."""
     kept = [point for point in points if point.lost <= target]
-    return min(kept, key=lambda point: point.cost) if kept else None
+    return min(kept, key=lambda point: point.unprobed if probes_free else point.cost) if kept else None
 
 
 def certified_row(found: Sequence[Outcome], identity: dict[str, Any], threshold: float) -> dict[str, Any]:
     """What a profile does at the threshold it promises something for; None where it could promise nothing."""
     shown = threshold if math.isfinite(threshold) else None
     row = summarise(found, identity)
-    return {**row, "certified": True, "target": None, "threshold": shown, "every": None}
+    free = _saved_if_probes_were_free(found)
+    return {**row, "certified": True, "target": None, "threshold": shown, "setting": {}, "savings_probes_free": free}
 
 
 def rows_of(points: dict[str, list[Point]], identity: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row for each method at each target; a method without a threshold has one row."""
-    rows = []
+    """A row for each method at each target; a method without a threshold has one row.
+
+    Rules that do the same to every trace at every target are told once: `same_as` names the others.
+    """
+    rows: dict[str, list[dict[str, Any]]] = {}
+    known: dict[Any, str] = {}
     for name, found in points.items():
+        mine, done = [], []
         targets: Sequence[float | None] = TARGETS if found[0].threshold is not None else (None,)
         for target in targets:
             point = found[0] if target is None else choose(found, target)
-            if point is None:
+            free = point if target is None else choose(found, target, probes_free=True)
+            if point is None or free is None:
                 continue
-            rows.append({
+            done.append((target, tuple((o.cost, o.correct) for o in point.outcomes)))
+            mine.append({
                 **summarise(point.outcomes, identity),
                 "method": name,
+                "same_as": [],
                 "certified": False,
                 "target": target,
                 "threshold": point.threshold,
-                "every": point.every,
+                "setting": dict(point.setting),
+                "savings_probes_free": _saved_if_probes_were_free(free.outcomes),
             })  # fmt: skip
-    return rows
+        first = known.setdefault(tuple(done), name) if done and found[0].threshold is not None else name
+        if first == name:
+            rows[name] = mine
+        else:
+            for row in rows[first]:
+                row["same_as"].append(name)
+    return [row for mine in rows.values() for row in mine]
+
+
+def _saved_if_probes_were_free(found: Sequence[Outcome]) -> float:
+    return 1 - sum(o.tokens for o in found) / max(1, sum(o.full_tokens for o in found))

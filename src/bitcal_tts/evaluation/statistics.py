@@ -57,6 +57,29 @@ def mcnemar(first: ArrayLike, second: ArrayLike) -> McNemar:
     return McNemar(only_first, only_second, min(1.0, 2 * tail))
 
 
+def not_worse_p_value(only_first: int, only_second: int, n: int, margin: float) -> float:
+    """One-sided p-value of the first method being worse than the second by the margin or more (Tango 1998).
+
+    A score test for paired proportions: the variance is that of the likeliest probabilities under which the first is
+    worse by exactly the margin. Small: it is shown to be worse by less.
+
+    Args:
+        only_first: Items on which only the first is right.
+        only_second: Items on which only the second is.
+        n: Items in all.
+        margin: As a share of the items, above 0.
+    """
+    if not 0 < margin < 1 or n < 1:
+        raise ValueError(f"need 0 < margin < 1 and n >= 1, got {margin!r} and {n!r}")
+    a, b = 2 * n, -only_first - only_second - (2 * n - only_first + only_second) * margin
+    c = only_second * margin * (1 + margin)
+    only_second_at_margin = (math.sqrt(max(0.0, b * b - 4 * a * c)) - b) / (2 * a)
+    variance = n * (2 * only_second_at_margin - margin * (1 + margin))
+    if variance <= 0:
+        return 0.5
+    return 1 - _NORMAL.cdf((only_first - only_second + n * margin) / math.sqrt(variance))
+
+
 def paired_difference(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Interval:
     """Accuracy of the first less that of the second, on the same items (Agresti and Min 2005).
 

@@ -10,10 +10,12 @@ from typing import Any, ClassVar, TypeVar
 
 from bitcal_tts.halting.checks import flag, whole
 from bitcal_tts.halting.controller import Controller, Decision, Probe, Question, Step, require
+from bitcal_tts.halting.features import Features
 from bitcal_tts.halting.policy import Action, Reason
 from bitcal_tts.halting.reading import Stage
 from bitcal_tts.halting.request import RequestParameters
 from bitcal_tts.halting.signals import Signal
+from bitcal_tts.halting.statements import detector_for
 
 G = TypeVar("G", bound="Gate")
 
@@ -24,12 +26,17 @@ class GateParameters(RequestParameters):
 
     Attributes:
         threshold: A look whose score reaches it ends the reasoning. Infinite: never.
-        every: Tokens between boundaries, where probing rules look.
+        looks: Where it may stop: at `boundaries`; or where `settled` may: at `statements`, where an answer has just
+            been stated, or at `sentences`, their ends once a value has come out, statements included.
+        every: Tokens between boundaries.
         reserve: Tokens of the budget kept for closing the thinking and writing the answer, by default what the
             answer format asks for; 0 never lands at the cap.
     """
 
+    LOOKS: ClassVar[tuple[str, ...]] = ("boundaries", "statements", "sentences")
+
     threshold: float = math.inf
+    looks: str = "boundaries"
     every: int = 16
     reserve: int | None = None
 
@@ -40,6 +47,8 @@ class GateParameters(RequestParameters):
         for field in fields(self):
             _check(field.name, getattr(self, field.name), str(field.type))
         whole("every", self.every, least=1)
+        if self.looks not in self.LOOKS:
+            raise ValueError(f"looks must be one of {', '.join(self.LOOKS)}, got {self.looks!r}")
 
 
 def _check(name: str, value: Any, kind: str) -> None:
@@ -65,11 +74,17 @@ class Gate(Controller):
     question: ClassVar[Question | None] = None
     """What it asks the model along the way."""
     lands = True
+    _finds_looks: ClassVar[bool] = True
+    """Whether this class finds the looks that are no boundaries; otherwise `token` does, by itself."""
 
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
         self.tokens = 0
         self.stage = Stage.REASONING
+        self._reads = self._finds_looks and parameters.looks != "boundaries"
+        if self._reads and parameters.chunk_size != 1:
+            raise ValueError(f"{parameters.looks} end anywhere: chunk_size must be 1, got {parameters.chunk_size}")
+        self._found: Features | None = None
         self._asked: tuple[float | None, float | None] | None = None
 
     def fresh(self: G) -> G:
@@ -81,6 +96,33 @@ class Gate(Controller):
         """The model's answers where it asks for them."""
         return frozenset() if self.question is None else frozenset({Signal.PROBE})
 
+    @property
+    def reads_question(self) -> bool:
+        """Where it looks at sentences: a value comes out of what is asked."""
+        return self._reads and self.parameters.looks == "sentences"
+
+    def looks_at(self, stage: Stage) -> bool:
+        """Where `settled` may stop, looks go on in the write-up."""
+        return stage is not Stage.OVER if self._reads else super().looks_at(stage)
+
+    def begin(self, prefix: str, question: str | None) -> None:
+        """Be ready to find looks."""
+        if self._reads:
+            self._found = self._read(question)
+
+    def _read(self, question: str | None) -> Features:
+        p = self.parameters
+        known = question if self.reads_question else None
+        detector = detector_for(p.format.stated)
+        return Features(detector, bits=p.bits, budget=p.budget, question=known, values=p.format.values)
+
+    def _finds(self, text: str) -> bool:
+        """Whether a token ends a look that is no boundary."""
+        if self._found is None:
+            return False
+        stated = self._found.update(text, None, None, None, writing=self.stage is Stage.WRITING) is not None
+        return stated or (self.parameters.looks == "sentences" and self._found.at_sentence_end)
+
     def stands_for(self) -> str | None:
         """What the text stands for at the last look, where the gate reads that off it."""
         return None
@@ -90,11 +132,11 @@ class Gate(Controller):
         return None
 
     def boundary(self, step: Step) -> float | None:
-        """At a multiple of `every` tokens: a score, or None."""
+        """At a look: a score, or None."""
         return None
 
     def wants_probe(self) -> bool:
-        """At a multiple of `every` tokens: whether to ask."""
+        """At a look: whether to ask."""
         return self.question is not None
 
     def probed(self, probe: Probe) -> float | None:
@@ -109,19 +151,23 @@ class Gate(Controller):
         if not self.looks_at(step.stage):
             return self._pass(step)
         score: float | None = None
-        before = self.tokens
+        before, found = self.tokens, False
         for text, entropy, logprob, margin in step.tokens():
             self.tokens += 1
             score = _higher(score, self.token(text, entropy, logprob, margin))
-        at_boundary = self.tokens // every > before // every
-        if at_boundary and self.wants_probe():
-            self._asked = (score, step.entropy)
-            return Decision(
-                Action.CONTINUE, Reason.PROBING, self.tokens, entropy=step.entropy, score=score, asks=self.question
-            )
-        if at_boundary:
+            found = self._finds(text) or found
+        at_look = found if self._reads else self.tokens // every > before // every
+        return self._look(score, step, step.entropy, at_look=at_look)
+
+    def _look(self, score: float | None, step: Step, entropy: float | None, *, at_look: bool) -> Decision:
+        """Decide on what tokens came to, and at a look on what stands there."""
+        if at_look and self.wants_probe():
+            self._asked = (score, entropy)
+            asks = self.question
+            return Decision(Action.CONTINUE, Reason.PROBING, self.tokens, entropy=entropy, score=score, asks=asks)
+        if at_look:
             score = _higher(score, self.boundary(step))
-        return self._decide(score, step.entropy, at_boundary=at_boundary)
+        return self._decide(score, entropy, at_boundary=at_look)
 
     def ahead(self) -> int:
         """To the next boundary."""
@@ -137,8 +183,9 @@ class Gate(Controller):
         for n, (text, entropy, logprob, margin) in enumerate(step.tokens(), 1):
             self.tokens += 1
             score = self.token(text, entropy, logprob, margin)
-            if score is not None:
-                return n, self._decide(score, entropy, at_boundary=False)
+            found = self._finds(text)
+            if score is not None or found:
+                return n, self._look(score, step, entropy, at_look=found)
         return step.n_tokens, self._decide(None, step.entropy, at_boundary=False)
 
     def _pass(self, step: Step) -> Decision:
@@ -166,6 +213,9 @@ class Gate(Controller):
 
 class Rule(Gate):
     """A peer's rule."""
+
+    at_boundaries: ClassVar[bool] = True
+    """Whether it decides at boundaries, and so may decide at other looks; otherwise every token is judged."""
 
     @classmethod
     @abstractmethod

@@ -11,6 +11,8 @@ from typing import Any
 from bitcal_tts.halting import settled
 from bitcal_tts.halting.complete import Complete
 from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting.gate import GateParameters
+from bitcal_tts.halting.landed import Landed
 from bitcal_tts.halting.paper import PaperRule
 from bitcal_tts.halting.parameters import FULL_PRECISION_BITS, Parameters
 from bitcal_tts.halting.profile import Profile
@@ -33,6 +35,10 @@ def _bitcal_tts(**kwargs: Any) -> PaperRule:
     return PaperRule(Parameters(**{"effective_bits": kwargs["bits"], **kwargs}))
 
 
+def _landed(**kwargs: Any) -> Landed:
+    return Landed(GateParameters(**kwargs))
+
+
 def _complete(**kwargs: Any) -> Complete:
     return Complete(RequestParameters(**kwargs))
 
@@ -41,6 +47,7 @@ METHODS: dict[str, tuple[Callable[..., Controller], type[Any]]] = {
     "fixed": (_fixed, Parameters),
     "adaptive": (_adaptive, Parameters),
     "bitcal_tts": (_bitcal_tts, Parameters),
+    "landed": (_landed, GateParameters),
     "complete": (_complete, RequestParameters),
     "settled": (settled.build, settled.SettledParameters),
 }
@@ -56,9 +63,10 @@ def build_method(name: str, *, bits: float, budget: int, **overrides: Any) -> An
     """A method for one request.
 
     Args:
-        name: `fixed` decodes to the budget; `adaptive` is the paper's baseline, whose calibrator and tail see 16 bits;
-            `bitcal_tts` is the paper's method, which sees the served bits; `complete` stops when the answer after the
-            marker is complete; `settled` stops where a fitted profile says the answer stands; or a peer's rule.
+        name: `fixed` decodes to the budget; `landed` too, and has the answer written where the budget runs out;
+            `adaptive` is the paper's baseline, whose calibrator and tail see 16 bits; `bitcal_tts` is the paper's
+            method, which sees the served bits; `complete` stops when the answer after the marker is complete; `settled`
+            stops where a fitted profile says the answer stands; or a peer's rule.
         bits: Served weight precision.
         budget: Hard cap on new tokens.
         **overrides: Any parameter of the method, e.g. `min_tokens=48, tail=False`.

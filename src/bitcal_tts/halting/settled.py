@@ -6,11 +6,10 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from bitcal_tts.halting.controller import Step
 from bitcal_tts.halting.drift import MIN_REFERENCE, NO_LOOK, DriftMonitor, Turn
-from bitcal_tts.halting.features import Features
 from bitcal_tts.halting.gate import Gate, GateParameters
 from bitcal_tts.halting.identity import UNKNOWN, Identity, IdentityError
 from bitcal_tts.halting.loops import LoopGuard
@@ -18,12 +17,10 @@ from bitcal_tts.halting.policy import Action, Reason
 from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.halting.reading import Stage
 from bitcal_tts.halting.signals import Signal
-from bitcal_tts.halting.statements import detector_for
 from bitcal_tts.halting.values import Look
 
 S = TypeVar("S", bound="Settled")
 
-LOOKS = ("sentences", "statements", "boundaries", "both")
 CERTIFIED = ("looks", "every", "fallback_after", "guard", "reserve", "chunk_size", "answers")
 """Settings that a certificate rests on, besides the threshold and the think markers."""
 
@@ -43,6 +40,8 @@ class SettledParameters(GateParameters):
         declare: What is served, as far as it cannot be read: `{"task": "gsm8k"}`.
     """
 
+    LOOKS: ClassVar[tuple[str, ...]] = ("sentences", "statements", "boundaries", "both")
+
     profile: Profile
     looks: str = "sentences"
     fallback_after: int = 128
@@ -54,8 +53,6 @@ class SettledParameters(GateParameters):
         super().__post_init__()
         if not isinstance(self.profile, Profile):
             raise ValueError(f"profile must be a Profile or its JSON object, got {type(self.profile).__name__}")
-        if self.looks not in LOOKS:
-            raise ValueError(f"looks must be one of {', '.join(LOOKS)}, got {self.looks!r}")
         if not isinstance(self.declare, Mapping):
             raise ValueError(f"declare must be a mapping of keys to values, got {self.declare!r}")
 
@@ -103,6 +100,7 @@ class Settled(Gate):
 
     reason = Reason.SETTLED
     promises = True
+    _finds_looks = False
     reads_answers = True
 
     def __init__(self, parameters: SettledParameters, monitor: DriftMonitor | None = None) -> None:
@@ -145,16 +143,6 @@ class Settled(Gate):
             refusal = "the profile's promise does not hold for a response that begins with a prefix"
             refuse(refusal, "decode it from its beginning, or force it", force=self.parameters.force)
         self._turn = None if self.monitor is None else self.monitor.turn()
-
-    def _read(self, question: str | None) -> Features:
-        p = self.parameters
-        return Features(
-            detector_for(p.format.stated),
-            bits=p.bits,
-            budget=p.budget,
-            question=question if self.reads_question else None,
-            values=p.format.values,
-        )
 
     def finish(self) -> None:
         """A request that ended without a look is watched too."""

@@ -16,6 +16,7 @@ from bitcal_tts.halting.rules.deer import Deer, DeerParameters
 from bitcal_tts.halting.rules.dynasor import Dynasor, DynasorParameters
 from bitcal_tts.halting.rules.eat import Eat, EatParameters
 from bitcal_tts.halting.rules.guard import Guard
+from bitcal_tts.halting.rules.halt_cot import HaltCot, HaltCotParameters
 from bitcal_tts.halting.rules.oracle import FinalOracle, Oracle, OracleParameters
 from bitcal_tts.halting.rules.random_matched import RandomMatched
 from bitcal_tts.halting.rules.s1 import S1
@@ -34,6 +35,7 @@ RULES: dict[str, tuple[Callable[..., Controller], type[RequestParameters]]] = {
     "dynasor": (Dynasor, DynasorParameters),
     "convergence": (Convergence, ConvergenceParameters),
     "eat": (Eat, EatParameters),
+    "halt_cot": (HaltCot, HaltCotParameters),
     "deepconf": (DeepConf, DeepConfParameters),
     "cusum": (Cusum, CusumParameters),
     "guard": (Guard, RequestParameters),

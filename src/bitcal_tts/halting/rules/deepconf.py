@@ -33,6 +33,7 @@ class DeepConf(Rule):
     """The score is minus the mean token confidence of the last window: C_i = -(mean log P of the 20 likeliest)."""
 
     action = Action.ESCALATE
+    at_boundaries = False
     strict = True
 
     def __init__(self, parameters: Any) -> None:

@@ -1,7 +1,7 @@
 """EAT (xidulu/EAT): exit when the entropy after the end of thinking has stopped moving.
 
 Deviations: boundaries every `every` tokens, where the reference takes blank lines; alpha is 0.5 by default, because the
-reference's 0.1 warms up over 40 boundaries, more than these texts have.
+reference's 0.1 warms up over 40 boundaries, more than these texts have. How long it warms up may be said apart.
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ from bitcal_tts.halting.gate import GateParameters, Rule
 
 @dataclass(frozen=True, kw_only=True)
 class EatParameters(GateParameters):
-    """`threshold` is minus delta, the variance below which it exits; `alpha` the weight of the newest value."""
+    """`threshold` is minus delta, the variance below which it exits; `alpha` the weight of the newest value.
+
+    `warm_up` is how many entropies must have come before it may exit: the variance begins at 0. 0 is the reference's
+    4 / alpha.
+    """
 
     threshold: float = -1e-3
     alpha: float = 0.5
+    warm_up: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -29,7 +34,7 @@ class EatParameters(GateParameters):
 
 
 class Eat(Rule):
-    """The score is minus the moving variance of that entropy, in bits, once 4 / alpha boundaries have passed."""
+    """The score is minus the moving variance of that entropy, in bits, once it has warmed up."""
 
     question = Question.CLOSING
     strict = True
@@ -53,7 +58,7 @@ class Eat(Rule):
             self._mean = a * bits + (1 - a) * self._mean
             self._variance = a * (bits - self._mean) ** 2 + (1 - a) * self._variance
         self._count += 1
-        return None if self._count <= 4 / a else -self._variance
+        return None if self._count <= (self.parameters.warm_up or 4 / a) else -self._variance
 
     @classmethod
     def thresholds(cls) -> Sequence[float]:

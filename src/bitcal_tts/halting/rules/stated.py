@@ -31,6 +31,7 @@ class Stated(Rule):
     """The score is how many statements in a row have said the same."""
 
     reads_answers = True
+    at_boundaries = False
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters)
