@@ -14,6 +14,7 @@ import pytest
 from bitcal_tts import BitCal, build_method
 from bitcal_tts.calibration.fit import _labelled, fit
 from bitcal_tts.calibration.recording import Recording
+from bitcal_tts.calibration.risk import binomial_p_value
 from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.cli import main
 from bitcal_tts.commands.recordings import open_recording
@@ -629,3 +630,30 @@ def test_boundaries_are_looked_at_where_no_statement_has_come(profile: Profile, 
         watch=lambda d: looked.append(d.tokens) if d.score is not None else None,
     ).feed(plain)  # fmt: skip
     assert looked == [128, 144, 160, 176, 192]
+
+
+def test_a_promise_among_the_right_is_stricter(recording: Recording) -> None:
+    everyone = fit([recording], risk=0.3, confidence=0.8, kind="logistic").evidence["32"]
+    right = fit([recording], risk=0.3, confidence=0.8, kind="logistic", among="right").evidence["32"]
+    assert (everyone["among"], right["among"]) == ("all", "right")
+    assert right["certified_items"] == round(right["full_accuracy"] * everyone["certified_items"])
+    assert right["losses"] / right["certified_items"] < 0.3
+    assert right["p_value"] == pytest.approx(binomial_p_value(right["losses"], right["certified_items"], 0.3))
+    with pytest.raises(ValueError, match="not known with label 'final'"):
+        fit([recording], risk=0.3, confidence=0.8, label="final", among="right")
+    with pytest.raises(ValueError, match="among must be one of all, right"):
+        fit([recording], risk=0.3, confidence=0.8, among="wrong")
+
+
+def test_joint_confidence_is_divided_among_the_precisions(recording: Recording, profile: Profile) -> None:
+    other = at_bits(recording, 4.0)
+    apart = fit([recording, other], risk=0.3, confidence=0.8, kind="logistic")
+    joint = fit([recording, other], risk=0.3, confidence=0.8, kind="logistic", joint=True)
+    for bits in ("32", "4"):
+        assert joint.evidence[bits]["joint_over"] == [4.0, 32.0] and "joint_over" not in apart.evidence[bits]
+        assert joint.evidence[bits]["p_value"] <= 0.1 and joint.evidence[bits]["confidence"] == 0.8
+        assert joint.threshold(float(bits)) >= apart.threshold(float(bits))
+    alone = fit([recording, other], risk=0.3, confidence=0.9, kind="logistic")
+    assert alone.thresholds == joint.thresholds  # half of the error each
+    with pytest.raises(ValueError, match="for 32 bits were certified apart"):
+        fit([other], risk=0.3, confidence=0.8, known=profile, joint=True)

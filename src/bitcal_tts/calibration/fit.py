@@ -21,6 +21,7 @@ from bitcal_tts.traces.looks import LookTable
 
 KINDS = ("logistic", "boosted")
 LABELS = ("gold", "final")
+AMONG = ("all", "right")
 MIN_ITEMS = 40
 _REFERENCES = 500
 
@@ -36,6 +37,8 @@ def fit(
     looks: str = "sentences",
     share: float = 0.5,
     p_value: str = "binomial",
+    among: str = "all",
+    joint: bool = False,
     budget: int | None = None,
     seed: int = 0,
     known: Profile | None = None,
@@ -54,6 +57,9 @@ def fit(
         looks: Where the gate looks: `sentences`, `statements`, `boundaries` or `both`.
         share: Of the items, for fitting the scorer; the rest certify.
         p_value: `binomial` or `hoeffding_bentkus`.
+        among: Of which requests the risk is a share: `all`, or `right`, those whose full run is right. A model that is
+            often wrong has little to lose among all.
+        joint: Whether the confidence holds for all precisions of this fit together (Bonferroni), not for each.
         budget: Hard cap on new tokens; the recorded one by default, or that of the known profile.
         seed: Chooses which items fit and which certify.
         known: A profile whose scorer is kept: only thresholds are added, from items it was not fitted on.
@@ -63,6 +69,8 @@ def fit(
     check_levels(risk, confidence)
     if not recordings:
         raise ValueError("there is nothing to fit on")
+    if among not in AMONG:
+        raise ValueError(f"among must be one of {', '.join(AMONG)}, got {among!r}")
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     if not 0 < share < 1:
@@ -74,6 +82,8 @@ def fit(
     if known is not None:
         _check_known(known, identity)
         looks, label = str(known.settings["looks"]), str(known.fitted["label"])
+    if among == "right" and label == "final":
+        raise ValueError("which full runs are right is not known with label 'final': certify among all")
     every = None if known is None else int(known.settings["every"])
     settings = recordings[0].certified(looks, budget, every)
     if known is not None and settings != dict(known.settings):
@@ -84,6 +94,11 @@ def fit(
         ]
         raise ProfileError(f"the profile was certified with its own {', '.join(changed)}")
     groups = _by_bits(recordings)
+    others = set(known.thresholds) - groups.keys() if known is not None else set()
+    if joint and others:
+        told = ", ".join(f"{bits:g}" for bits in sorted(others))
+        raise ValueError(f"the profile's thresholds for {told} bits were certified apart: fit all precisions together")
+    level = 1 - (1 - confidence) / len(groups) if joint else confidence
     halves = _split_all(groups, share, seed, known or scorer)
     tables = [
         LookTable.joined([recording.table(budget, looks, tick, every) for recording in group])
@@ -107,29 +122,34 @@ def fit(
     thresholds, evidence, reference = dict(profile.thresholds), dict(profile.evidence), dict(profile.reference)
     for (bits, group), table, (chosen, held), seen in zip(groups.items(), tables, halves, fitting, strict=True):
         rest = table.of(held).judged(profile.scores)
+        counted = rest.full_right if among == "right" else np.ones(rest.n, dtype=np.bool_)
+        if not counted.any():
+            raise ValueError(f"at {bits:g} bits no full run is right among those that certify: certify among all")
         certificate = certify(
-            lambda t, r=rest: int(r.cut(t).losses(label).sum()),  # type: ignore[misc]
-            rest.n,
+            lambda t, r=rest, c=counted: int(r.cut(t).losses(label)[c].sum()),  # type: ignore[misc]
+            int(counted.sum()),
             grid(seen.judged(profile.scores).scores),
             risk=risk,
-            confidence=confidence,
+            confidence=level,
             p_value=p_value,
             cost_at=lambda t, r=rest: float(r.cut(t).cost.mean()),  # type: ignore[misc]
         )
         thresholds[bits] = certificate.threshold
         certified = math.isfinite(certificate.threshold)
         cut = rest.cut(certificate.threshold) if certified else rest.full()
-        more = certificate.more and math.ceil(certificate.more * table.n / len(held))
+        more = certificate.more and math.ceil(certificate.more * table.n / int(counted.sum()))
         scheme = {recording.identity["scheme"] for recording in group}.pop()
         evidence[f"{bits:g}"] = {
             **({} if scheme is UNKNOWN else {"scheme": scheme}),
             "risk": risk,
             "loss": "lost" if label == "gold" else "another answer than the full run's",
+            "among": among,
             "confidence": confidence,
+            **({"joint_over": sorted(groups)} if joint else {}),
             "p_value_kind": p_value,
             "certified": certified,
             "other_items": len(chosen),
-            "certified_items": len(held),
+            "certified_items": int(counted.sum()),
             "losses": certificate.losses,
             "p_value": certificate.p_value,
             "more_items_needed": more,

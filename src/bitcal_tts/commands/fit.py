@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.calibration.fit import KINDS, LABELS, fit
+from bitcal_tts.calibration.fit import AMONG, KINDS, LABELS, fit
 from bitcal_tts.calibration.recording import Recording
 from bitcal_tts.calibration.risk import P_VALUES
 from bitcal_tts.calibration.starters import STARTERS, load_starter
@@ -50,6 +50,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--features", type=_features, default=list(NAMES), help="comma-separated, to leave some out")
     parser.add_argument("--share", type=float, default=0.5, help="of the items, for the scorer (%(default)s)")
     parser.add_argument("--p-value", choices=tuple(P_VALUES), default="binomial", help="the test (%(default)s)")
+    parser.add_argument("--among", choices=AMONG, default="all",
+                        help="the risk is a share of all requests, or of those whose full run is right")  # fmt: skip
+    parser.add_argument("--joint", action="store_true",
+                        help="the confidence holds for all precisions together, not for each")  # fmt: skip
     parser.add_argument("--budget", type=int, help="hard cap on new tokens (the recorded one)")
     parser.add_argument("--seed", type=int, default=0, help="chooses which items fit and which certify (%(default)s)")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="keep this profile's scorer, add thresholds only")
@@ -104,6 +108,8 @@ def run(args: argparse.Namespace) -> None:
             looks=args.looks,
             share=args.share,
             p_value=args.p_value,
+            among=args.among,
+            joint=args.joint,
             budget=args.budget,
             seed=args.seed,
             known=known,
@@ -145,13 +151,20 @@ def _may_write(out: Path, source: Path | None, known: Profile | None, *, overwri
     return set(known.thresholds)
 
 
+def _promised(told: Mapping[str, Any]) -> str:
+    """The risk, of what it is a share, and how surely it is kept."""
+    of = " of the right" if told.get("among") == "right" else ""
+    jointly = ", jointly" if "joint_over" in told else ""
+    return f"{100 * told['risk']:g} %{of} ({told['confidence']:g}{jointly})"
+
+
 def _show(profile: Profile, path: Path) -> None:
     rows = []
     for bits in sorted(profile.thresholds, reverse=True):
         told: dict[str, Any] = profile.evidence[f"{bits:g}"]
         threshold = profile.thresholds[bits]
         rows.append((
-            f"{bits:g}", f"{100 * told['risk']:g} % ({told['confidence']:g})", str(told["certified_items"]),
+            f"{bits:g}", _promised(told), str(told["certified_items"]),
             str(told["losses"]),
             f"{told['p_value']:.2g}", f"{threshold:.5f}" if math.isfinite(threshold) else "never stops",
             f"{told['tokens']:.0f} of {told['full_tokens']:.0f}",
