@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import httpx2
 from bitcal_tts import UnreachableStopWarning
 from bitcal_tts.engines.base import Request
 from bitcal_tts.engines.checkpoint import load_checkpoint
+from bitcal_tts.engines.llama_server import free_port
 from bitcal_tts.engines.transformers import TransformersEngine
 from bitcal_tts.files import write_json
 from bitcal_tts.halting.methods import to_the_end
@@ -93,9 +93,7 @@ class SidecarProcess:
     """
 
     def __init__(self, upstream: str, *options: str) -> None:
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "bitcal_tts", "serve", "--upstream", upstream, "--port", str(port), *options]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)

@@ -43,6 +43,8 @@ NAMES = {
     "lynx": "LYNX, split conformal a look",
 }
 
+_PLACE = {threshold: i for i, threshold in enumerate(FIXED_GRID)}
+
 
 class Population:
     """A file's texts: what each threshold loses and costs, text by text."""
@@ -59,10 +61,9 @@ class Population:
         n = len(drawn)
         losses = self.lost[:, drawn].sum(axis=1)
         costs = self.cost[:, drawn].mean(axis=1)
-        index = {threshold: i for i, threshold in enumerate(FIXED_GRID)}
         ours = certify(
-            lambda t: int(losses[index[t]]), n, FIXED_GRID, risk=risk, confidence=CONFIDENCE,
-            cost_at=lambda t: float(costs[index[t]]),
+            lambda t: int(losses[_PLACE[t]]), n, FIXED_GRID, risk=risk, confidence=CONFIDENCE,
+            cost_at=lambda t: float(costs[_PLACE[t]]),
         ).threshold  # fmt: skip
         counted = losses.tolist()
         found = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import httpx2
 import pytest
 
 from bitcal_tts.cli import main
+from bitcal_tts.engines.llama_server import free_port
 
 SETTINGS = """\
 upstream: {url}
@@ -24,13 +24,6 @@ budget: 64
 allow-host: sidecar.test
 declare: [task=gsm8k]
 """
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -6,6 +6,8 @@ import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -232,12 +234,21 @@ def test_what_happens_is_counted(client: Any, running: Any) -> None:
         assert json.load(answer) == {"status": "ok"}
 
 
-def test_an_upstream_that_is_gone_is_told_in_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "tiny.gguf"
+@contextmanager
+def of_its_own(path: Path) -> Iterator[tuple[OwnServer, Running]]:
+    """A server that no other test needs, with a small model at this path, and a sidecar before it."""
     export_gguf(models.resolve("tiny-1m"), "F16", path)
     own = OwnServer(path, parallel=2, context=1024, threads=1)
     one = Running(own.url, "--method", "stated", "--budget", "64")
     try:
+        yield own, one
+    finally:
+        one.close()
+        own.close()
+
+
+def test_an_upstream_that_is_gone_is_told_in_one_line(tmp_path: Path) -> None:
+    with of_its_own(tmp_path / "tiny.gguf") as (own, one):
         body = json.dumps(asked(0)).encode()
         assert post(one.url, body)[0] == 200
         own.close()
@@ -246,8 +257,6 @@ def test_an_upstream_that_is_gone_is_told_in_one_line(tmp_path: Path) -> None:
             assert status == 502 and told["error"]["type"] == "upstream_error"
             assert "127.0.0.1" not in told["error"]["message"] and "\n" not in told["error"]["message"]
         assert _value(one, "bitcal_open_requests") == 0
-    finally:
-        one.close()
 
 
 def test_too_many_at_once_and_too_long_are_refused(start: Any) -> None:
@@ -339,14 +348,8 @@ def test_an_upstream_that_comes_back_as_another_is_not_controlled(tmp_path: Path
 
 def test_another_model_in_the_same_file_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    export_gguf(models.resolve("tiny-1m"), "F16", path)
-    own = OwnServer(path, parallel=1, context=1024, threads=1)
-    one = Running(own.url, "--method", "stated", "--budget", "64")
-    try:
+    with of_its_own(path) as (_, one):
         assert one.engine.changed() is None
         path.unlink()
         export_gguf(models.resolve("tiny-1m"), "Q8_0", path)
         assert "is not what it was" in (one.engine.changed() or "")
-    finally:
-        one.close()
-        own.close()

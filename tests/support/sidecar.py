@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,12 +18,11 @@ class Running:
 
         from bitcal_tts.commands import serve
         from bitcal_tts.engines.http import HttpEngine
+        from bitcal_tts.engines.llama_server import free_port
         from bitcal_tts.serving.app import Sidecar
         from bitcal_tts.serving.upstream import Upstream
 
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            self.port = one.getsockname()[1]
+        self.port = free_port()
         parser = argparse.ArgumentParser()
         serve.add_options(parser)
         args = parser.parse_args(

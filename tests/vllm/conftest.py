@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,14 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from bitcal_tts.engines.llama_server import free_port
 from bitcal_tts.tiny import models
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    port = free_port()
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", models.resolve("tiny-4m"),
         "--served-model-name", "tiny-4m", "--dtype", "float32", "--enforce-eager", "--max-model-len", "1024",

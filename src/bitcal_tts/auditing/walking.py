@@ -5,8 +5,6 @@ A text is read, walked along once a method and forgotten: what stays are numbers
 
 from __future__ import annotations
 
-import bisect
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -17,7 +15,7 @@ from bitcal_tts.calibration.recording import Recording, mark_of
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.loops import LoopGuard
 from bitcal_tts.halting.methods import build_method
-from bitcal_tts.halting.reading import Reading
+from bitcal_tts.halting.reading import Reading, Stage, ThinkingTracker
 from bitcal_tts.halting.rules.stated import Stated
 from bitcal_tts.logs.counting import splitter
 from bitcal_tts.logs.texts import LoggedText
@@ -159,7 +157,7 @@ def _walk(trace: Trace, setting: Setting, task: Task, score: Callable[[LookTable
     full = full_run(trace, stated.parameters)
     judge = Judge(trace, full.answer, task)
     thinking = _thinking(trace, setting.close)
-    answered = _answered(trace, setting, task, thinking)
+    answered = _answered(trace, setting, task)
     reasoning = thinking - 1 if setting.close is not None and setting.close in trace.text else len(trace)
     undisturbed = LookTable.undisturbed(full.tokens, *judge.worth(full.answer))
     return Walked(
@@ -172,15 +170,10 @@ def _walk(trace: Trace, setting: Setting, task: Task, score: Callable[[LookTable
     )
 
 
-def _answered(trace: Trace, setting: Setting, task: Task, thinking: int) -> int:
+def _answered(trace: Trace, setting: Setting, task: Task) -> int:
     """Tokens at which an answer stands outside the thinking; more than there are where none ever does."""
-    reading = Reading(task.format, None, setting.close)
-    at = thinking if setting.close is not None else 0
-    reading.feed("".join(trace.token_texts[:at]))
-    while not reading.answered and at < len(trace):
-        reading.feed(trace.token_texts[at])
-        at += 1
-    return at if reading.answered else len(trace) + 1
+    stages = Reading(task.format, None, setting.close).stages(trace.token_texts)
+    return stages.index(Stage.OVER) + 1 if Stage.OVER in stages else len(trace) + 1
 
 
 def _stated(trace: Trace, method: Stated, judge: Judge, reasoning: int, undisturbed: LookTable) -> LookTable:
@@ -236,8 +229,6 @@ def _looping(trace: Trace) -> int:
 
 def _thinking(trace: Trace, close: str | None) -> int:
     """Tokens up to the end of the thinking."""
-    closes_at = -1 if close is None else trace.text.find(close)
-    if close is None or closes_at < 0:
+    if close is None:
         return len(trace)
-    ends = list(itertools.accumulate(map(len, trace.token_texts)))
-    return bisect.bisect_left(ends, closes_at + len(close)) + 1
+    return min(len(trace), ThinkingTracker(None, close).still_inside(trace.token_texts) + 1)

@@ -123,11 +123,12 @@ def fit(
     for (bits, group), table, (chosen, held), seen in zip(groups.items(), tables, halves, fitting, strict=True):
         rest = table.of(held).judged(profile.scores)
         counted = rest.full_right if among == "right" else np.ones(rest.n, dtype=np.bool_)
-        if not counted.any():
+        n = int(counted.sum())
+        if n == 0:
             raise ValueError(f"at {bits:g} bits no full run is right among those that certify: certify among all")
         certificate = certify(
             lambda t, r=rest, c=counted: int(r.cut(t).losses(label)[c].sum()),  # type: ignore[misc]
-            int(counted.sum()),
+            n,
             grid(seen.judged(profile.scores).scores),
             risk=risk,
             confidence=level,
@@ -137,7 +138,7 @@ def fit(
         thresholds[bits] = certificate.threshold
         certified = math.isfinite(certificate.threshold)
         cut = rest.cut(certificate.threshold) if certified else rest.full()
-        more = certificate.more and math.ceil(certificate.more * table.n / int(counted.sum()))
+        more = certificate.more and math.ceil(certificate.more * table.n / n)
         scheme = {recording.identity["scheme"] for recording in group}.pop()
         evidence[f"{bits:g}"] = {
             **({} if scheme is UNKNOWN else {"scheme": scheme}),
@@ -149,7 +150,7 @@ def fit(
             "p_value_kind": p_value,
             "certified": certified,
             "other_items": len(chosen),
-            "certified_items": int(counted.sum()),
+            "certified_items": n,
             "losses": certificate.losses,
             "p_value": certificate.p_value,
             "more_items_needed": more,

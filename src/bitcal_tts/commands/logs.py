@@ -61,8 +61,9 @@ class Log:
         first: list[LoggedText] = []
         told: list[Fault] = []
         self.n = self.characters = self.faults = 0
-        if path.is_file() and path.stat().st_size >= _LARGE:
-            note(f"looking through {path}, {path.stat().st_size / 2**20:,.0f} MiB")
+        size = path.stat().st_size if path.is_file() else 0
+        if size >= _LARGE:
+            note(f"looking through {path}, {size / 2**20:,.0f} MiB")
         for text in read_texts(path, columns, gold=gold):
             if isinstance(text, LoggedText):
                 self.n += 1

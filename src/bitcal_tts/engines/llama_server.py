@@ -29,6 +29,14 @@ _STARTS_WITHIN = 120.0
 _INSTALL = "pip install 'bitcal-tts[llamacpp]'"
 
 
+def free_port() -> int:
+    """A port of this machine that nobody listens on now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
 def gguf_of(model: str) -> Path | None:
     """The GGUF file that a model's name stands for; None where it names something else."""
     if model == SMOLLM2:
@@ -66,10 +74,7 @@ class OwnServer:
     ) -> None:
         if find_spec("xllamacpp") is None:
             raise EngineError(f"a GGUF file is run by llama.cpp, which is not here: {_INSTALL}")
-        if port is None:
-            with socket.socket() as one:
-                one.bind(("127.0.0.1", 0))
-                port = one.getsockname()[1]
+        port = free_port() if port is None else port
         self.url = f"http://127.0.0.1:{port}"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the server)
         options = {"port": port, "parallel": parallel, "context": context, "threads": threads or os.cpu_count()}

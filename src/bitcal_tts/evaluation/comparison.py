@@ -62,9 +62,8 @@ def corrected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         undecided = "not worse" if other < LEVEL else "not resolved"
         row["verdict"] = undecided if p >= LEVEL else ("better" if row["difference"] > 0 else "worse")
         discordant = (row["only_method_right"] + row["only_against_right"]) / row["n"]
-        effect = minimum_detectable_effect(
-            row["n"], discordant, alpha=LEVEL / len(rows)
-        )  # as the first of Holm's steps
+        first_step = LEVEL / len(rows)  # of Holm's
+        effect = minimum_detectable_effect(row["n"], discordant, alpha=first_step)
         row["minimum_detectable_effect"] = effect if math.isfinite(effect) else None
     return rows
 

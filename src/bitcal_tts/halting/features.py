@@ -168,8 +168,8 @@ class Features:
         if "\n" in text or len(self._line) > _LONG:
             self._count_markers()
         self.at_sentence_end = False
-        if self._candidates is not None and (ended := self._sentences.feed(text)):
-            for sentence in ended:
+        if self._candidates is not None:
+            for sentence in self._sentences.feed(text):
                 stands = self._candidates.feed(sentence, self.tokens, writing=writing)
                 self.at_sentence_end = stands or self.at_sentence_end
         statement = self._detector.feed(text)

@@ -55,7 +55,7 @@ class _Everywhere(Gate):
         return _Everywhere(self.parameters, self._every)
 
     def token(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> float | None:
-        ended = [*self._sentences.feed(text)]
+        ended = self._sentences.feed(text)
         self._stops = self._detector.feed(text) is not None or bool(ended)
         return None
 
