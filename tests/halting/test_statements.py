@@ -3,13 +3,68 @@
 from __future__ import annotations
 
 import random
-import re
 from typing import Any
 
 import pytest
 
 from bitcal_tts.halting.statements import Statement, StatementDetector
-from bitcal_tts.tiny.corpus import CHECKS, CONFIRMATIONS, REDOS, STATEMENTS
+
+STATEMENTS = (
+    "So the answer is {n}.",
+    "That gives {n}.",
+    "The result is {n}.",
+    "I get {n}.",
+    "So it comes to {n}.",
+    "Therefore the answer is {n}.",
+    "Thus we have {n}.",
+    "The final value is {n}.",
+    "This makes {n}.",
+    "Hence the result is {n}.",
+    "**Answer:** {n}",
+    "So we end up with {n}.",
+    "My answer is {n}.",
+    "In total that is {n}.",
+)
+CHECKS = (
+    "Let me check.",
+    "Let me verify this.",
+    "Wait, let me go over it again.",
+    "I should double-check.",
+    "Checking the work.",
+    "Hmm, is that right?",
+    "Let me make sure.",
+    "Now to confirm it.",
+    "Let me look at this once more.",
+    "To be safe, I will test it.",
+    "Let me review the steps.",
+    "But first, a check.",
+)
+REDOS = (
+    "Redo.",
+    "Let me redo it.",
+    "I made a mistake there.",
+    "That step is wrong, so again.",
+    "Starting over.",
+    "Let me fix that.",
+    "No, that is off. Once more.",
+    "Correcting this.",
+    "So I have to do it again.",
+    "An error. Let me repeat the work.",
+    "Actually, that was not right. Again.",
+    "Back to the start.",
+)
+CONFIRMATIONS = (
+    "All steps hold.",
+    "Everything checks out.",
+    "That is consistent.",
+    "No mistake found.",
+    "Good.",
+    "It holds.",
+    "The steps are right.",
+    "That agrees.",
+    "Fine.",
+    "Yes, it works.",
+)
 
 
 def found(text: str, **options: Any) -> list[tuple[int, Statement]]:
@@ -92,27 +147,6 @@ def test_a_line_without_end_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_letters_and_texts_can_be_values() -> None:
     assert [s.value for _, s in found("So the answer is (B).\n", value=r"\(?([A-Z])\)?(?![A-Za-z'])")] == ["B"]
-
-
-def test_precision_and_recall_on_the_model_in_the_box(probed: Any) -> None:
-    """Against the corpus's own list of forms, which the detector does not know."""
-    forms = [re.compile("^" + re.escape(f).replace(r"\{n\}", r"-?[\d.,]+?") + "$") for f in STATEMENTS]
-    hits = misses = false = 0
-    for trace in probed.read():
-        thinking = trace.text.partition("</think>")[0]
-        gold, position = set(), 0
-        for line in thinking.split("\n"):
-            if any(form.match(line) for form in forms):
-                gold.add(position + len(line))
-            position += len(line) + 1
-        got = {at for at, s in found(thinking) if s.strong}
-        matched = {end for end in gold if any(end - 3 <= at <= end + 1 for at in got)}
-        hits += len(matched)
-        misses += len([e for e in gold if e + 1 < len(thinking)]) - len([e for e in matched if e + 1 < len(thinking)])
-        false += sum(not any(end - 3 <= at <= end + 1 for end in gold) for at in got)
-    assert hits > 150
-    assert misses / (hits + misses) < 0.02
-    assert false / (hits + false) < 0.05
 
 
 def test_the_released_texts_end_with_a_statement_of_their_answer(released: list[dict[str, Any]]) -> None:

@@ -22,7 +22,9 @@ from bitcal_tts.tasks.listed import (
 
 TEXTS = "texts"
 """The task of texts that were imported: whatever they were asked."""
-TASKS = ("gsm_symbolic", "gsm8k", "math", "choice", "code", "codeio", "jsonl")
+GENERATED = ("gsm_symbolic", "stories")
+"""Tasks whose problems are drawn, without end."""
+TASKS = (*GENERATED, "gsm8k", "math", "choice", "code", "codeio", "jsonl")
 
 
 def load_task(
@@ -37,7 +39,8 @@ def load_task(
     """A task by name.
 
     Args:
-        name: `gsm_symbolic` (generated; the default), `gsm8k`, `math` (MATH-500), `choice`, `code`, `codeio` (predict a
+        name: `gsm_symbolic` (generated; the default), `stories` (generated, of templates that no
+            model in the box has seen), `gsm8k`, `math` (MATH-500), `choice`, `code`, `codeio` (predict a
             program's output), `jsonl`, or any reasoning-gym data set.
         data: A local JSONL file with `question` and `answer` (for gsm8k and math in place of the hub, for jsonl,
             choice and code needed). A choice question has `choices`, a list, as well.
@@ -64,8 +67,8 @@ def load_task(
 def _load(name: str, data: str | None, split: str, answers: str | None) -> Task:
     if data is not None and split != "test":
         raise TaskError(f"a file is one split: give the {split} problems in a file of their own, without --split")
-    if name == "gsm_symbolic":
-        return _gsm_symbolic(split)
+    if name in GENERATED:
+        return _generated(name, split)
     if name == "gsm8k":
         return from_jsonl("gsm8k", data, split) if data else gsm8k_from_hub(split)
     if name == "math":
@@ -88,17 +91,18 @@ def restore_task(name: str, answers: str, *, split: str = "test", execute: bool 
     return Task(name, "{question}", FORMATS[answers], lambda n, seed: [], scorer=scorer)
 
 
-def _gsm_symbolic(split: str) -> Task:
-    from bitcal_tts.tasks.gsm_symbolic import SPLITS, problems
+def _generated(name: str, split: str) -> Task:
+    from bitcal_tts.tasks import gsm_symbolic, stories
 
-    if split not in SPLITS:
-        raise TaskError(f"gsm_symbolic has no split {split!r}; available: {', '.join(SPLITS)}")
+    source = stories if name == "stories" else gsm_symbolic
+    if split not in source.SPLITS:
+        raise TaskError(f"{name} has no split {split!r}; available: {', '.join(source.SPLITS)}")
 
     def draw(n: int, seed: int) -> list[Item]:
-        drawn = itertools.islice(problems(split, seed), n)
+        drawn = itertools.islice(source.problems(split, seed), n)
         return [Item(f"{split}-{seed}-{i:05d}", p.question, p.answer) for i, p in enumerate(drawn)]
 
-    return Task("gsm_symbolic", read_template("gsm_symbolic"), FORMATS["gsm8k"], draw, {"split": split})
+    return Task(name, read_template("gsm_symbolic"), FORMATS["gsm8k"], draw, {"split": split})
 
 
 def _reasoning_gym(name: str, split: str) -> Task:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -93,17 +94,43 @@ def break_one(solution: Solution, answer: str, rng: random.Random) -> tuple[Solu
 
     None where no equation can be broken so that the answer changes and every number stays short.
     """
-    spots = list(range(len(equations(solution))))
+    return _first_that_matters(solution, answer, rng, _slip)
+
+
+def misread_one(solution: Solution, answer: str, rng: random.Random) -> tuple[Solution, str, int] | None:
+    """Take another operator in one equation and carry on from there: all arithmetic holds, the answer is wrong."""
+    return _first_that_matters(solution, answer, rng, _misread)
+
+
+def _first_that_matters(
+    solution: Solution, answer: str, rng: random.Random, change: Callable[[Equation, random.Random], Equation | None]
+) -> tuple[Solution, str, int] | None:
+    found = equations(solution)
+    spots = list(range(len(found)))
     rng.shuffle(spots)
     for spot in spots[:4]:
-        broken = _break_at(solution, spot, rng)
-        if broken is None:
+        instead = change(found[spot], rng)
+        changed = None if instead is None else _carry(solution, spot, instead)
+        if changed is None:
             continue
-        pieces, changed = broken
-        wrong = changed.get(Fraction(answer))
+        pieces, values = changed
+        wrong = values.get(Fraction(answer))
         if wrong is not None and Fraction(wrong) != Fraction(answer):
             return pieces, wrong, spot
     return None
+
+
+def _slip(equation: Equation, rng: random.Random) -> Equation | None:
+    wrong = _wrong(equation.result, rng)
+    return None if wrong is None else Equation(equation.operands, equation.operators, wrong)
+
+
+def _misread(equation: Equation, rng: random.Random) -> Equation | None:
+    if len(equation.operators) != 1:
+        return None
+    other = Equation(equation.operands, ({"+": "-", "-": "+", "*": "+", "/": "*"}[equation.operators[0]],), "")
+    result = _short(other.evaluate())
+    return None if result is None else Equation(other.operands, other.operators, result)
 
 
 def _equation(match: re.Match[str]) -> Equation | None:
@@ -119,7 +146,8 @@ def _equation(match: re.Match[str]) -> Equation | None:
         return None
 
 
-def _break_at(solution: Solution, spot: int, rng: random.Random) -> tuple[Solution, dict[Fraction, str]] | None:
+def _carry(solution: Solution, spot: int, instead: Equation) -> tuple[Solution, dict[Fraction, str]] | None:
+    """The solution with another equation at a spot, and what became of each value after it."""
     pieces: list[Piece] = []
     changed: dict[Fraction, str] = {}
     seen = -1
@@ -129,11 +157,8 @@ def _break_at(solution: Solution, spot: int, rng: random.Random) -> tuple[Soluti
             continue
         seen += 1
         if seen == spot:
-            wrong = _wrong(piece.result, rng)
-            if wrong is None:
-                return None
-            changed[Fraction(piece.result)] = wrong
-            pieces.append(Equation(piece.operands, piece.operators, wrong))
+            changed[Fraction(piece.result)] = instead.result
+            pieces.append(instead)
             continue
         again = Equation(tuple(_swap(x, changed) for x in piece.operands), piece.operators, piece.result)
         if again.operands != piece.operands:

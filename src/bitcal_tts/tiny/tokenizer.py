@@ -46,6 +46,6 @@ def train_tokenizer(texts: Iterable[str]) -> Any:
         eos_token=END_OF_TURN,
         pad_token=END_OF_TEXT,
         chat_template=CHAT_TEMPLATE,
-        model_max_length=2048,
+        model_max_length=4096,
         clean_up_tokenization_spaces=False,
     )

@@ -4,7 +4,8 @@
 
 Problems are drawn, written out, tokenized and packed by all cores; rows start with a document and the loss is
 on responses only. The run's length is given in seconds, turned into a number of steps after a warm-up, and
-recorded with everything else in `training.json` beside the weights.
+recorded with everything else in `training.json` beside the weights. Packed rows stay in the folder, and another
+call with `--tokenizer` (the folder itself) trains further sizes or another `--seed` on the same.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import platform
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,9 @@ from torch import nn
 from bitcal_tts.tiny.corpus import STYLES, Document, documents
 from bitcal_tts.tiny.tokenizer import CHAT_TEMPLATE, train_tokenizer
 
-ROW = 1024
+ROW = 2048
 SEEDS_PER_STYLE = 64
+CONTINUED = 0.5  # of the learning rate, for a model that goes on from earlier weights
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,13 @@ class Size:
     ffn: int
     learning_rate: float
     seconds: float
-    rows_per_step: int = 128
+    rows_per_step: int = 64
 
 
 SIZES = {
-    "15m": Size(width=512, layers=6, heads=8, kv_heads=4, ffn=1024, learning_rate=1.2e-3, seconds=215),
-    "4m": Size(width=256, layers=5, heads=4, kv_heads=4, ffn=768, learning_rate=2e-3, seconds=75),
-    "1m": Size(width=128, layers=4, heads=2, kv_heads=2, ffn=384, learning_rate=4e-3, seconds=85),
+    "15m": Size(width=512, layers=6, heads=8, kv_heads=4, ffn=1024, learning_rate=1.2e-3, seconds=430),
+    "4m": Size(width=256, layers=5, heads=4, kv_heads=4, ffn=768, learning_rate=2e-3, seconds=120),
+    "1m": Size(width=128, layers=4, heads=2, kv_heads=2, ffn=384, learning_rate=4e-3, seconds=80),
 }
 
 
@@ -64,6 +66,10 @@ class Rows(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def save(self, path: Path) -> None:
+        """To a file."""
+        np.savez(path, ids=self.ids.numpy(), graded=self.graded.numpy())
 
     def batch(self, index: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """Rows by index, on the device."""
@@ -133,7 +139,7 @@ def build_model(size: Size, tokenizer: Any) -> Any:
         num_attention_heads=size.heads,
         num_key_value_heads=size.kv_heads,
         head_dim=size.width // size.heads,
-        max_position_embeddings=2048,
+        max_position_embeddings=4096,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
@@ -142,7 +148,7 @@ def build_model(size: Size, tokenizer: Any) -> Any:
     return LlamaForCausalLM(config)
 
 
-def fit(size: Size, model: Any, rows: Rows, device: torch.device) -> dict[str, Any]:
+def fit(size: Size, model: Any, rows: Rows, device: torch.device, seed: int) -> dict[str, Any]:
     """Train in place; the loss curve and what it took."""
     model.to(device).train()
     step_model = torch.compile(model) if device.type == "cuda" else model
@@ -150,7 +156,7 @@ def fit(size: Size, model: Any, rows: Rows, device: torch.device) -> dict[str, A
     other = [p for p in model.parameters() if p.dim() < 2]
     groups = [{"params": decay, "weight_decay": 0.1}, {"params": other, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=size.learning_rate, betas=(0.9, 0.95), fused=device.type == "cuda")
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(rows), generator=generator)
     losses: list[tuple[int, float]] = []
     running = torch.zeros((), device=device)
@@ -204,10 +210,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--sizes", default="15m,4m,1m")
-    parser.add_argument("--documents", type=int, default=700_000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first weights and the order of the rows")
+    parser.add_argument("--documents", type=int, default=800_000)
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--tokenizer", type=Path, help="a folder with a tokenizer to reuse")
-    parser.add_argument("--init", type=Path, help="a folder with tiny-SIZE checkpoints to go on from")
+    parser.add_argument("--init", type=Path, help="a folder with tiny-SIZE checkpoints to go on from, more slowly")
     parser.add_argument("--seconds", type=float, help="training time a size, instead of the recipe's")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -224,27 +231,32 @@ def main() -> None:
         tokenizer = train_tokenizer(text for d in sample for text in chat(d))
     tokenizer.save_pretrained(args.out)
     print(f"tokenizer {len(tokenizer)} in {time.perf_counter() - began:.0f} s", flush=True)
-    rows = build_rows(str(args.out / "tokenizer.json"), args.documents, args.workers)
+    packed = args.out / "rows.npz"  # kept for the next sizes and seeds
+    if not packed.is_file():
+        build_rows(str(args.out / "tokenizer.json"), args.documents, args.workers).save(packed)
+    rows = Rows(**np.load(packed))
     data_seconds = time.perf_counter() - began
     print(f"{len(rows)} rows of {ROW} in {data_seconds:.0f} s", flush=True)
     for name in args.sizes.split(","):
         size = SIZES[name]
         if args.seconds:
-            size = Size(**{**asdict(size), "seconds": args.seconds})
-        torch.manual_seed(0)
+            size = replace(size, seconds=args.seconds)
+        if args.init:
+            size = replace(size, learning_rate=size.learning_rate * CONTINUED)
+        torch.manual_seed(args.seed)
         model = build_model(size, tokenizer)
-        started_from = args.init / f"tiny-{name}" if args.init and (args.init / f"tiny-{name}").is_dir() else None
-        if started_from is not None:
-            model = type(model).from_pretrained(started_from, dtype=torch.float32)
+        if args.init:
+            model = type(model).from_pretrained(args.init / f"tiny-{name}", dtype=torch.float32)
         print(f"{name}: {model.num_parameters():,} parameters", flush=True)
-        record = fit(size, model, rows, device)
-        folder = args.out / f"tiny-{name}"
+        record = fit(size, model, rows, device, args.seed)
+        folder = args.out / (f"tiny-{name}" if args.seed == 0 else f"tiny-{name}-seed{args.seed}")
         model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="14MB")
         tokenizer.save_pretrained(folder)
         record = {
             "recipe": asdict(size),
+            "seed": args.seed,
+            "continued": args.init is not None,
             "parameters": model.num_parameters(),
-            "continued": started_from is not None,
             "documents": args.documents,
             "rows": len(rows),
             "row_tokens": ROW,
