@@ -29,6 +29,7 @@ COMMANDS = {
     "audit": "texts a model has written -> what could have been saved, and what could be promised",
     "import": "logged texts -> a trace folder; released per-item records -> outcomes",
     "export": "a model as a GGUF file for llama.cpp, at one of its precisions",
+    "lm-eval": "tasks of lm-evaluation-harness under any method, live",
     "doctor": "what this machine can run, and how to install the rest",
 }
 
@@ -79,7 +80,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def _module(command: str) -> Any:
     """`import` is a word of the language, so its file has another name."""
-    return import_module(f"bitcal_tts.commands.{command}{'_' * iskeyword(command)}")
+    return import_module(f"bitcal_tts.commands.{command.replace('-', '_')}{'_' * iskeyword(command)}")
 
 
 def _fill(sub: argparse.ArgumentParser, name: str, arguments: list[str]) -> None:

@@ -211,6 +211,31 @@ def methods_of(args: argparse.Namespace, opened: Opened, budgets: Sequence[int],
     return sorted(methods, key=lambda method: budgets.index(method.parameters.budget))
 
 
+def live_methods(args: argparse.Namespace, engine: Any) -> list[Any]:
+    """The methods the options name, for requests that are decoded now."""
+    markers = engine.thinking
+    description = {"bits": engine.bits, "model": args.model or args.url}
+    overrides = dict(map(parse_override, args.overrides))
+    profile = load_profile(args.profile) if args.profile else None
+    names = args.methods or ["landed"]
+    _check_overrides(overrides, names, description, args.budget)
+    usual = {
+        "min_tokens": floor_of(args.min_tokens, description, []),
+        "answers": args.answers or "gsm8k",
+        "opening": None if markers is None else markers.opening,
+        "close": None if markers is None else markers.close,
+    }
+    methods = []
+    for name in names:
+        mine = {key: value for key, value in usual.items() if key in parameters_of(name)}
+        if name == "settled" and profile is not None:
+            mine = {"profile": profile, "force": args.force, "declare": declared(args)}
+        asked = {} if args.chunk_size is None else {"chunk_size": args.chunk_size}
+        asked |= _overrides_of(name, overrides)
+        methods.append(build_method(name, bits=engine.bits, budget=args.budget, **{**mine, **asked}))
+    return methods
+
+
 def _usual_methods(opened: Opened, *, settled: bool) -> list[str]:
     """The paper's, ours, and where it is known what the model answers when its budget runs out, the baseline."""
     probed = bool(opened.traces) and opened.traces[0].probes is not None
@@ -262,6 +287,8 @@ def floor_of(asked: str | int | None, description: dict[str, Any], traces: Seque
             return int(asked)
         except ValueError:
             raise ValueError(f"min_tokens must be a whole number or auto, got {asked!r}") from None
+    if not traces:
+        raise ValueError("min_tokens auto is the mean of recorded solutions: give a number where nothing is recorded")
     lengths = [_solution_length(trace) for trace in traces]
     return round(sum(lengths) / len(lengths))
 

@@ -35,6 +35,8 @@ PARTS = (
     ("sklearn", "bitcal fit", "fit"),
     ("matplotlib", "figures and the report", "report"),
     ("pynvml", "GPU energy", "energy"),
+    ("lm_eval", "tasks of lm-evaluation-harness", "lm-eval"),
+    ("ray", "recording on a cluster", "ray"),
 )
 
 

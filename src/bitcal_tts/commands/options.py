@@ -21,6 +21,25 @@ API_KEY_VARIABLE = "BITCAL_API_KEY"
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """What to decode, and how."""
     group = parser.add_argument_group("model and task")
+    add_engine_options(group)
+    group.add_argument(
+        "--task",
+        default="gsm_symbolic",
+        help=f"{', '.join(TASKS)}, or a reasoning-gym name such as chain_sum:max_terms=2 (%(default)s)",
+    )
+    group.add_argument("--data", metavar="FILE", help="a local JSONL file with question and answer")
+    group.add_argument("--split", default="test", help="test, calibration or train (%(default)s)")
+    add_answers(group, "the task's own")
+    group.add_argument(
+        "--execute", action="store_true", help="task code: run the Python the model writes, in a limited subprocess"
+    )
+    group.add_argument("--prompt", metavar="FILE", help="a prompt template with {question} in it")
+    group.add_argument("--n", type=int, help=f"number of problems ({USUAL_N}, or as many as the task has)")
+    group.add_argument("--skip-long", action="store_true", help="leave out problems that do not fit into the model")
+
+
+def add_engine_options(group: Any) -> None:
+    """What decodes, and how it chooses tokens."""
     group.add_argument(
         "--model",
         help=f"tiny-1m, tiny-4m, tiny-15m, a folder, or a hub id ({USUAL_MODEL}); with --url, what it is to have",
@@ -43,26 +62,12 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="weight precision: 2, 3, 4, 5, 6, 8, 16 or 32 (4; a checkpoint that comes quantized has its own)",
     )  # fmt: skip
     group.add_argument(
-        "--task",
-        default="gsm_symbolic",
-        help=f"{', '.join(TASKS)}, or a reasoning-gym name such as chain_sum:max_terms=2 (%(default)s)",
-    )
-    group.add_argument("--data", metavar="FILE", help="a local JSONL file with question and answer")
-    group.add_argument("--split", default="test", help="test, calibration or train (%(default)s)")
-    group.add_argument(
         "--style", choices=("instruct", "thinking"), help="what the chat template's enable_thinking is set to"
     )
     group.add_argument("--system", metavar="TEXT", help="a system prompt for every problem")
-    add_answers(group, "the task's own")
-    group.add_argument(
-        "--execute", action="store_true", help="task code: run the Python the model writes, in a limited subprocess"
-    )
     group.add_argument(
         "--think", metavar="OPEN,CLOSE", help="think markers, or none (found from the tokenizer and chat template)"
     )
-    group.add_argument("--prompt", metavar="FILE", help="a prompt template with {question} in it")
-    group.add_argument("--n", type=int, help=f"number of problems ({USUAL_N}, or as many as the task has)")
-    group.add_argument("--skip-long", action="store_true", help="leave out problems that do not fit into the model")
     group.add_argument("--seed", type=int, default=0, help="chooses the problems, and the samples (%(default)s)")
     group.add_argument("--temperature", type=float, default=0.0, help="0 decodes greedily (%(default)s)")
     group.add_argument(

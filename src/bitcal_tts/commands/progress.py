@@ -9,8 +9,8 @@ from typing import Any
 
 
 @contextmanager
-def progress(title: str, total: int, *, quiet: bool) -> Iterator[Any]:
-    """A progress bar on standard error; yields advance(items, tokens)."""
+def progress(title: str, total: int | None, *, quiet: bool) -> Iterator[Any]:
+    """A progress bar on standard error; yields advance(items, tokens). No total: how much there is, is not known."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,

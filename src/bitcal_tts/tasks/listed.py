@@ -138,7 +138,12 @@ _TEMPLATES = {"gsm8k": "gsm8k", "released": "gsm8k", "boxed": "math", "code": "c
 
 
 def _gsm8k_item(identity: str, question: str, answer: str) -> Item:
-    return Item(identity, question, answer.rpartition("####")[2].strip())
+    return Item(identity, question, gold_of(answer))
+
+
+def gold_of(solution: str) -> str:
+    """The answer of a solution in GSM8K's format: what stands after its marker."""
+    return solution.rpartition("####")[2].strip()
 
 
 def _with_choices(question: str, answer: str, choices: Any, where: str) -> tuple[str, str]:
