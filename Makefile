@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 VLLM := .venv-vllm
 
-.PHONY: run test test-http test-llamacpp test-vllm lint setup clean
+.PHONY: run test test-http test-llamacpp test-ray test-vllm lint setup clean
 
 setup: $(VENV)/.ready
 
@@ -35,6 +35,10 @@ test: lint
 # The engines people serve with. A llama.cpp server comes in a wheel, so that `make test` runs it always.
 test-http: setup
 	$(BIN)/python -m pytest tests/http tests/engines/test_gguf.py
+
+# A recording spread over a real cluster: two raylets on this machine, a worker killed, a node lost.
+test-ray: setup
+	$(BIN)/python -m pytest tests/ray
 
 # llama-cpp-python comes as a source to be built: some ten minutes on two cores, once; without it its tests skip.
 test-llamacpp: $(VENV)/.llamacpp

@@ -16,7 +16,7 @@ from bitcal_tts import build_method, replay
 from bitcal_tts.cli import main
 from bitcal_tts.engines.base import Decoding
 from bitcal_tts.tasks import load_task
-from bitcal_tts.traces import record as recorder
+from bitcal_tts.traces.blocks import Job, Worker
 from bitcal_tts.traces.record import record
 from bitcal_tts.traces.schema import Trace, TraceError
 from bitcal_tts.traces.store import TraceStore
@@ -32,13 +32,13 @@ def texts(traces: list[Trace]) -> list[tuple[int, str, str, list[int]]]:
 def counting(engine: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many items were decoded, call by call."""
     calls: list[int] = []
-    plain = recorder._decode_block
+    plain = Worker._decode
 
-    def count(indices: list[int], *rest: Any) -> Any:
-        calls.append(len(indices))
-        return plain(indices, *rest)
+    def count(self: Worker, job: Job, *rest: Any) -> Any:
+        calls.append(len(job.items))
+        return plain(self, job, *rest)
 
-    monkeypatch.setattr(recorder, "_decode_block", count)
+    monkeypatch.setattr(Worker, "_decode", count)
     return calls
 
 

@@ -144,6 +144,16 @@ def add_probes(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_ray(parser: argparse.ArgumentParser) -> None:
+    """Whether to decode on a cluster."""
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", help="decode on a Ray cluster: auto, host:6379, ray://host:10001, or local"
+    )
+    parser.add_argument(
+        "--ray-workers", type=int, metavar="N", help="engines on the cluster (one a GPU, or one for two cores)"
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Machine-readable output."""
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ EXAMPLE = """example:
 
   bitcal record --model tiny-4m --bits 4 --n 900 --probes --out traces/tiny-4m-nf4
 
-Stop it with Ctrl-C, or kill it: the same command goes on where it was. The last line adds 400 problems, and probes to
-all of them; what was recorded is not decoded again."""
+  bitcal record --model Qwen/Qwen2.5-7B-Instruct --bits 4 --task gsm8k --ray auto --block 100 --out traces/qwen7b
+
+Stop it with Ctrl-C, or kill it: the same command goes on where it was. The last but one adds 400 problems, and probes
+to all of them; what was recorded is not decoded again. The last one spreads blocks of 100 over a Ray cluster."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--block", type=int, help="items written together: what a killed process loses (the batch)")
     options.add_probes(parser)
+    options.add_ray(parser)
     parser.add_argument("--hidden", action="store_true", help="keep the hidden vectors, not only their cosines")
     options.add_json(parser)
 
@@ -70,7 +74,8 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
         raise ValueError(f"budget must be at least 1, got {budget}")
     n = build.items_asked(args, task)
     task.items(n, args.seed)  # bad options fail before a model is loaded
-    engine = build.engine_of(args)
+    cluster = _cluster(args, decoding) if getattr(args, "ray", None) else None
+    engine = cluster or build.engine_of(args)
     with (
         closing(engine),
         progress(f"recording {args.model or args.url} at {engine.bits:g} bits", n, quiet=args.json) as advance,
@@ -90,7 +95,24 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
             probes=args.probes,
             skip_long=args.skip_long,
             progress=advance,
+            spread=None if cluster is None else cluster.spread,
         )
+
+
+def _cluster(args: argparse.Namespace, decoding: Any) -> Any:
+    """The engine that the options name, on every worker of a Ray cluster."""
+    if args.url is not None:
+        raise ValueError("--ray spreads engines over machines, and a server at --url decodes by itself: leave one out")
+    from bitcal_tts.traces.cluster import Cluster
+
+    return Cluster(
+        args.ray,
+        partial(build.engine_of, args),
+        partial(build.task_of, args),
+        decoding,
+        workers=args.ray_workers,
+        chunk_size=16 if args.chunk_size is None else args.chunk_size,
+    )
 
 
 def describe(store: Any) -> dict[str, Any]:

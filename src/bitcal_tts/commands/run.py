@@ -30,6 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_method_options(parser)
     options.add_budgets(parser, [128, 256, 512])
     options.add_probes(parser)
+    options.add_ray(parser)
     parser.add_argument("--config", metavar="FILE", help="options from a YAML file")
     parser.add_argument("--out", type=Path, help="the folder of the run (runs/NAME by model, bits, task and seed)")
     options.add_overwrite(parser)

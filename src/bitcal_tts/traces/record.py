@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import platform
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.engines.base import Completion, Decoding, Engine, Request
+from bitcal_tts.engines.base import Decoding, Engine
 from bitcal_tts.files import locked
-from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.halting.signals import Signals
 from bitcal_tts.tasks.base import Item, Task
+from bitcal_tts.traces.blocks import Finished, Job, Progress, Worker
 from bitcal_tts.traces.energy import EnergyMeter
-from bitcal_tts.traces.manifest import Manifest, Segment
-from bitcal_tts.traces.probes import probe_traces
-from bitcal_tts.traces.schema import TraceError
+from bitcal_tts.traces.manifest import Manifest
+from bitcal_tts.traces.schema import Trace, TraceError
 from bitcal_tts.traces.store import TraceStore
 
 _PACKAGES = (
@@ -32,7 +31,6 @@ _PACKAGES = (
     "xllamacpp",
     "reasoning-gym",
 )
-_PROBED_TOGETHER = 256  # each holds keys and values of its own
 
 
 def record(
@@ -50,7 +48,8 @@ def record(
     keep_hidden: bool = False,
     probes: int | None = None,
     skip_long: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
+    spread: Callable[[Iterable[Job], Manifest], Iterator[Finished]] | None = None,
 ) -> TraceStore:
     """Record what is missing of a store and return it: items, probes, or both.
 
@@ -70,6 +69,7 @@ def record(
         probes: Record probes as well, every so many tokens and at stated answers; also of traces that are there.
         skip_long: Leave out items whose prompt does not fit into the model with its budget; the manifest says how many.
         progress: Told (items, tokens) as they are done, with those already there first.
+        spread: Does the jobs elsewhere, in any order; by default they are done here, one after the other.
     """
     for name, value in (("budget", budget), ("batch_size", batch_size), ("chunk_size", chunk_size), ("n", n)):
         if value < 1:
@@ -110,19 +110,53 @@ def record(
             block_size=block_size or batch_size,
             skipped_long=drawn - len(items),
         )
-        finished = set(store.blocks())
-        for block, segment, indices in store.layout(items):
-            if block in finished:
-                _check_items(store, block, indices, items, progress)
-            else:
-                done, measured = _decode_block(indices, items, engine, task, store, segment, decoding, progress)
-                meta = {"block": block, **measured, "environment": asked.environment}
-                store.write(block, done, meta, keep_hidden=bool(store.manifest.content["keep_hidden"]))
-            if probing is not None and not store.probed_block(block, probing):
-                _probe_block(store, block, items, engine, task, segment, probing)
+        jobs = _missing(store, items, probing, progress)
+        work = Worker(engine, task, store.manifest, decoding)
+        results = _here(work, jobs, store, progress) if spread is None else spread(jobs, store.manifest)
+        for finished in results:
+            _keep(store, finished, probing, asked.environment)
+            if spread is not None and progress and finished.done is not None:
+                progress(finished.measured["items"], finished.measured["tokens"])
         if probing is not None:
             store.probed(probing)
     return store
+
+
+def _missing(
+    store: TraceStore, items: list[Item], probing: dict[str, Any] | None, progress: Progress | None
+) -> Iterator[Job]:
+    """The blocks that lack something, each as it is come to; what is there is checked and counted."""
+    finished = set(store.blocks())
+    for block, segment, indices in store.layout(items):
+        traces = None
+        if block in finished:
+            traces = _checked(store, block, indices, items)
+            if progress:
+                progress(len(traces), sum(map(len, traces)))
+        to_probe = probing if probing is not None and not store.probed_block(block, probing) else None
+        if traces is None or to_probe is not None:
+            yield Job(block, {i: items[i] for i in indices}, segment.batch_size, traces, to_probe)
+
+
+def _here(work: Worker, jobs: Iterable[Job], store: TraceStore, progress: Progress | None) -> Iterator[Finished]:
+    """One job after the other; a block is kept before it is probed, so that a kill does not lose it."""
+    for job in jobs:
+        if job.traces is None:
+            yield work.run(replace(job, probing=None), progress)
+        if job.probing is not None:
+            yield work.run(replace(job, traces=store.read_unprobed(job.block)))
+
+
+def _keep(
+    store: TraceStore, finished: Finished, probing: dict[str, Any] | None, environment: Mapping[str, Any]
+) -> None:
+    """Write what a job came to."""
+    if finished.done is not None:
+        meta = {"block": finished.block, **finished.measured, "environment": environment}
+        store.write(finished.block, finished.done, meta, keep_hidden=bool(store.manifest.content["keep_hidden"]))
+    if finished.probes is not None:
+        meta = {"probes": probing, "probe_seconds": finished.probe_seconds}
+        store.write_probes(finished.block, finished.probes, meta)
 
 
 def _content(signals: Signals, chunk_size: int, *, keep_hidden: bool) -> dict[str, Any]:
@@ -147,42 +181,12 @@ def _probing(store: TraceStore, task: Task, every: int | None) -> dict[str, Any]
     return dict(there)
 
 
-def _check_items(
-    store: TraceStore,
-    block: int,
-    indices: list[int],
-    items: list[Item],
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    """A block that is there must hold the items that would be decoded now."""
+def _checked(store: TraceStore, block: int, indices: list[int], items: list[Item]) -> list[Trace]:
+    """The traces of a block that is there; it must hold the items that would be decoded now."""
     traces = store.read_unprobed(block)
     if [t.index for t in traces] != sorted(indices) or any(t.item != items[t.index] for t in traces):
         raise TraceError(f"{store.folder}/part-{block:05d}.parquet does not hold the items it should")
-    if progress:
-        progress(len(traces), sum(map(len, traces)))
-
-
-def _probe_block(
-    store: TraceStore,
-    block: int,
-    items: list[Item],
-    engine: Engine,
-    task: Task,
-    segment: Segment,
-    probing: dict[str, Any],
-) -> None:
-    traces = store.read_unprobed(block)
-    began = time.perf_counter()
-    table = probe_traces(
-        engine,
-        [task.prompt(items[trace.index]) for trace in traces],
-        traces,
-        task.format,
-        store.manifest.tokens.get("thinking"),
-        every=probing["every"],
-        batch_size=min(segment.batch_size, _PROBED_TOGETHER),
-    )
-    store.write_probes(block, table, {"probes": probing, "probe_seconds": round(time.perf_counter() - began, 3)})
+    return traces
 
 
 def _draw(n: int, seed: int, engine: Engine, task: Task, budget: int, *, skip_long: bool) -> tuple[int, list[Item]]:
@@ -206,37 +210,6 @@ def _that_fit(items: list[Item], engine: Engine, task: Task, budget: int, *, ski
     if len(too_long) == len(items):
         raise TraceError(f"none of the {len(items)} prompts fits into the model with a budget of {budget}")
     return [item for i, item in enumerate(items) if i not in too_long]
-
-
-def _decode_block(
-    indices: list[int],
-    items: list[Item],
-    engine: Engine,
-    task: Task,
-    store: TraceStore,
-    segment: Segment,
-    decoding: Decoding,
-    progress: Callable[[int, int], None] | None,
-) -> tuple[list[tuple[int, Item, Completion]], dict[str, Any]]:
-    """Decode a block as its segment says; the completions, and what they took."""
-    content = store.manifest.content
-    method = to_the_end(int(store.manifest.tokens["budget"]), chunk_size=content["chunk_size"])
-    requests = [Request(str(i), task.prompt(items[i]), method, seed=i, question=items[i].question) for i in indices]
-    options = {key: content[key] for key in ("chunk_size", "keep_hidden")}
-    meter, began = EnergyMeter(), time.perf_counter()
-    done = []
-    for completion in engine.decode(requests, decoding, batch_size=segment.batch_size, **options):
-        index = int(completion.id)
-        done.append((index, items[index], completion))
-        if progress:
-            progress(1, len(completion.token_ids))
-    measured = {
-        "items": len(done),
-        "tokens": sum(len(c.token_ids) for _, _, c in done),
-        "seconds": round(time.perf_counter() - began, 3),
-        "joules": meter.joules(),
-    }
-    return done, measured
 
 
 def environment() -> dict[str, Any]:
