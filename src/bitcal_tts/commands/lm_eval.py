@@ -68,7 +68,7 @@ def _evaluate(args: argparse.Namespace, engine: Any, method: Any) -> dict[str, A
     import lm_eval
     from lm_eval.tasks import TaskManager
 
-    from bitcal_tts.engines.harness import HarnessModel, local_gsm8k
+    from bitcal_tts.evaluation.harness import HarnessModel, local_gsm8k
 
     name = method.parameters.name
     tasks = [local_gsm8k(args.data, args.answers or "gsm8k")] if args.data else args.tasks.split(",")

@@ -63,7 +63,9 @@ def _generation(what: str, required: str, extra: dict[str, Any]) -> dict[str, An
     body = {"type": "object", "required": [required], "properties": {**_COMMON, **extra}}
     answers = {status: _answer(why, schema=_ERROR) for status, why in _ERRORS.items()}
     whole = _answer("the answer; in a stream, its events", schema={"type": "object"})
-    whole["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+    # Before OpenAPI 3.2 the schema of a stream is that of each of its events.
+    event = {"type": "object", "required": ["data"], "properties": {"data": {"type": "string"}}}
+    whole["content"]["text/event-stream"] = {"schema": event}
     # What is not controlled is passed on, and answered as the upstream does.
     default = {"description": "passed on, and answered by the upstream"}
     content = {"application/json": {"schema": body}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bitcal_tts.cli import main
-from bitcal_tts.engines.harness import _cut
+from bitcal_tts.evaluation.harness import _cut
 from bitcal_tts.tasks import load_task
 
 pytest.importorskip("lm_eval")
