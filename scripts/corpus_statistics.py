@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import lzma
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -24,6 +22,7 @@ import numpy as np
 from bitcal_tts.files import write_json
 from bitcal_tts.halting.answers import Gsm8k, as_number
 from bitcal_tts.halting.statements import StatementDetector
+from bitcal_tts.logs.files import Record, read_records
 from bitcal_tts.tiny.corpus import documents
 from bitcal_tts.traces.record import environment
 from bitcal_tts.traces.store import TraceStore
@@ -48,12 +47,11 @@ class Text(NamedTuple):
 
 def real(path: Path) -> Iterator[Text]:
     """The right ones of a file of real texts."""
-    with lzma.open(path, "rt") as lines:
-        for row in map(json.loads, lines):
-            if row["correct"]:
-                whole = row["response"]
-                end = re.search(r"</think>|\nanswer\n", whole)
-                yield Text(whole[: end.start()] if end else whole, whole, str(row["gold"]))
+    for record in read_records(path):
+        if isinstance(record, Record) and record.values["correct"]:
+            whole = record.values["response"]
+            end = re.search(r"</think>|\nanswer\n", whole)
+            yield Text(whole[: end.start()] if end else whole, whole, str(record.values["gold"]))
 
 
 def taught(count: int, temperature: float) -> Iterator[Text]:

@@ -192,15 +192,10 @@ def methods_of(args: argparse.Namespace, opened: Opened, budgets: Sequence[int],
     }
     methods = []
     for name in names:
-        mine = {key: value for key, value in usual.items() if key in parameters_of(name)}
-        if name not in PAPER:
-            mine.pop("chunk_size", None)  # these look at every token that an engine hands over
-        asked = {} if args.chunk_size is None else {"chunk_size": args.chunk_size}
-        asked |= _overrides_of(name, overrides)
         if name == "settled" and profile is not None:
             _mention_fitted(profile, opened.traces)
-            mine = {"profile": profile, "force": args.force, "declare": declared(args)}  # the rest is the profile's
-        made = [build_method(name, bits=description["bits"], budget=budget, **{**mine, **asked}) for budget in budgets]
+        given = _parameters(args, name, usual, overrides, profile)
+        made = [build_method(name, bits=description["bits"], budget=budget, **given) for budget in budgets]
         for method in made:  # a profile that is refused should not cost a replay
             method.check(opened.identity.with_known(budget=method.parameters.budget))
         if not swept and isinstance(made[0], Rule) and math.isinf(made[0].parameters.threshold):
@@ -225,15 +220,25 @@ def live_methods(args: argparse.Namespace, engine: Any) -> list[Any]:
         "opening": None if markers is None else markers.opening,
         "close": None if markers is None else markers.close,
     }
-    methods = []
-    for name in names:
-        mine = {key: value for key, value in usual.items() if key in parameters_of(name)}
-        if name == "settled" and profile is not None:
-            mine = {"profile": profile, "force": args.force, "declare": declared(args)}
-        asked = {} if args.chunk_size is None else {"chunk_size": args.chunk_size}
-        asked |= _overrides_of(name, overrides)
-        methods.append(build_method(name, bits=engine.bits, budget=args.budget, **{**mine, **asked}))
-    return methods
+    given = {name: _parameters(args, name, usual, overrides, profile) for name in names}
+    return [build_method(name, bits=engine.bits, budget=args.budget, **given[name]) for name in names]
+
+
+def _parameters(
+    args: argparse.Namespace,
+    name: str,
+    usual: dict[str, Any],
+    overrides: dict[str, Any],
+    profile: Profile | None,
+) -> dict[str, Any]:
+    """Of what is usual what a method takes, or its profile; then what the options ask for."""
+    mine = {key: value for key, value in usual.items() if key in parameters_of(name)}
+    if name not in PAPER:
+        mine.pop("chunk_size", None)  # these look at every token that an engine hands over
+    if name == "settled" and profile is not None:
+        mine = {"profile": profile, "force": args.force, "declare": declared(args)}  # the rest is the profile's
+    asked = {} if args.chunk_size is None else {"chunk_size": args.chunk_size}
+    return {**mine, **asked, **_overrides_of(name, overrides)}
 
 
 def _usual_methods(opened: Opened, *, settled: bool) -> list[str]:

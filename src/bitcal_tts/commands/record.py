@@ -74,7 +74,7 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
         raise ValueError(f"budget must be at least 1, got {budget}")
     n = build.items_asked(args, task)
     task.items(n, args.seed)  # bad options fail before a model is loaded
-    cluster = _cluster(args, decoding) if getattr(args, "ray", None) else None
+    cluster = _cluster(args, decoding) if args.ray else None
     engine = cluster or build.engine_of(args)
     with (
         closing(engine),

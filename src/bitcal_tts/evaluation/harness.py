@@ -9,9 +9,8 @@ from typing import Any
 from lm_eval.api.model import LM
 
 from bitcal_tts.engines.base import Decoding, EngineError, Request
-from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.halting.answers import FORMATS, behind_marker
 from bitcal_tts.tasks.base import read_template
-from bitcal_tts.tasks.listed import gold_of
 
 _ASKS = ("question", "problem", "input", "query")
 """Where a document of the harness says what is asked, for methods that read it."""
@@ -71,7 +70,7 @@ def local_gsm8k(path: Path, answers: str) -> dict[str, Any]:
         """What the answer format reads, written as the gold answer where they are equal."""
         read = []
         for texts, document in zip(responses, documents, strict=True):
-            gold = gold_of(str(document["answer"]))
+            gold = behind_marker(str(document["answer"]))
             values = [format.value(text) for text in texts]
             read.append([gold if v is not None and format.equal(v, gold) else v or "[invalid]" for v in values])
         return read

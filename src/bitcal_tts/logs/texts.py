@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.halting.answers import FORMATS, MARKER, behind_marker
 from bitcal_tts.halting.session import Token
 from bitcal_tts.logs.files import HALVES, Fault, LogError, Record, read_records
 
@@ -178,8 +178,8 @@ class _Reader:
 
 def gold_of(answer: str) -> str:
     r"""The value of a gold answer that comes with its derivation: behind `####`, or in the last `\boxed{}`."""
-    if "####" in answer:
-        return answer.rpartition("####")[2].strip()
+    if MARKER in answer:
+        return behind_marker(answer)
     if "\\boxed" in answer:
         return FORMATS["boxed"].value(answer) or answer
     return answer.strip()

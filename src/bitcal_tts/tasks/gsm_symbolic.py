@@ -8,12 +8,13 @@ trained on can never be drawn as a test question, whatever the seeds.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import random
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
+
+from bitcal_tts.tasks.drawing import Problem, distinct
 
 # Templates whose reference solution states false arithmetic, such as "30 / 20 = 1" after a silent rounding.
 UNSOUND_TEMPLATES = frozenset({2, 4, 36, 49, 60, 66, 69, 75, 96, 99})
@@ -26,14 +27,6 @@ _LONG_DECIMAL = re.compile(r"\.\d{4}")  # a rounded third or sixth: no exact ari
 SPLITS = ("train", "calibration", "test")
 
 
-class Problem(NamedTuple):
-    """A question, its worked solution without the final line, and its answer."""
-
-    question: str
-    solution: str
-    answer: str
-
-
 def problems(
     split: str,
     seed: int,
@@ -41,25 +34,19 @@ def problems(
     without: frozenset[int] = frozenset(),
 ) -> Iterator[Problem]:
     """Distinct problems of a split, of all templates but those in `without`; the same for the same seed, no end."""
-    if split not in SPLITS:
-        raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
     templates = _templates()
     names = sorted(templates.keys() - without)
-    seen: set[bytes] = set()
-    for i in itertools.count():
-        rng = random.Random(f"gsm_symbolic {split} {seed} {i}")  # noqa: S311
+
+    def draw(rng: random.Random, i: int) -> Problem | None:
         template = templates[rng.choice(names)]
         try:
             drawn = template(rng, difficulties[i % len(difficulties)])
         except (ValueError, ZeroDivisionError):  # a template that cannot scale to this difficulty
-            continue
+            return None
         problem = _tidy(drawn)
-        if problem is None or split_of(problem.question) != split:
-            continue
-        key = hashlib.blake2b(problem.question.encode(), digest_size=8).digest()
-        if key not in seen:
-            seen.add(key)
-            yield problem
+        return None if problem is None or split_of(problem.question) != split else problem
+
+    return distinct("gsm_symbolic", SPLITS, split, seed, draw)
 
 
 def split_of(question: str) -> str:

@@ -9,7 +9,7 @@ import string
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.halting.answers import FORMATS, MARKER, as_number
+from bitcal_tts.halting.answers import FORMATS, MARKER, as_number, behind_marker
 from bitcal_tts.halting.answers.numbers import number_in
 from bitcal_tts.tasks.base import Item, Task, TaskError, read_template
 from bitcal_tts.tasks.mathematics import same
@@ -138,12 +138,7 @@ _TEMPLATES = {"gsm8k": "gsm8k", "released": "gsm8k", "boxed": "math", "code": "c
 
 
 def _gsm8k_item(identity: str, question: str, answer: str) -> Item:
-    return Item(identity, question, gold_of(answer))
-
-
-def gold_of(solution: str) -> str:
-    """The answer of a solution in GSM8K's format: what stands after its marker."""
-    return solution.rpartition("####")[2].strip()
+    return Item(identity, question, behind_marker(answer))
 
 
 def _with_choices(question: str, answer: str, choices: Any, where: str) -> tuple[str, str]:

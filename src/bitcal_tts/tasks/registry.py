@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.tasks.base import Item, Task, TaskError, read_template
+from bitcal_tts.tasks.drawing import far_seed
 from bitcal_tts.tasks.listed import (
     LISTED_FORMATS,
     SCORERS,
@@ -120,9 +120,7 @@ def _reasoning_gym(name: str, split: str) -> Task:
     options = _options(name, told)
 
     def draw(n: int, seed: int) -> list[Item]:
-        # reasoning-gym draws item i of seed s like item i - 1 of seed s + 1: hashed seeds lie far apart.
-        far = int.from_bytes(hashlib.sha256(f"{name} {split} {seed}".encode()).digest()[:4], "big")
-        entries = reasoning_gym.create_dataset(data_set, seed=far, size=n, **options)
+        entries = reasoning_gym.create_dataset(data_set, seed=far_seed(f"{name} {split} {seed}"), size=n, **options)
         return [
             Item(
                 f"{seed}-{i:05d}",

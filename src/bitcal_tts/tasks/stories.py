@@ -8,13 +8,13 @@ a calibration or test story never equals a training text up to its names and num
 from __future__ import annotations
 
 import hashlib
-import itertools
+import operator
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bitcal_tts.tasks.gsm_symbolic import Problem
+from bitcal_tts.tasks.drawing import Problem, distinct
 
 SPLITS = ("train", "calibration", "test")
 LARGEST = 5000
@@ -35,6 +35,9 @@ _ASIDES = (
     "The shop is {small} miles away.",
     "{He} has {small} brothers.",
 )
+_COMPUTE: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv,
+}  # fmt: skip
 _FRACTIONS = ((2, "Half"), (3, "A third"), (4, "A quarter"), (5, "A fifth"))
 
 
@@ -59,10 +62,11 @@ class _Story:
     def tell(self, *forms: str, **values: object) -> None:
         self.told.append(self._fill(self.rng.choice(forms), values))
 
-    def work(self, left: str, result: int, *forms: str) -> int:
+    def work(self, left: int, sign: str, right: int, *forms: str) -> int:
+        result = _COMPUTE[sign](left, right)
         if not 0 < result <= LARGEST:
             raise UnfitError
-        self.worked.append(self._fill(self.rng.choice(forms), {"e": f"{left} = {result}"}))
+        self.worked.append(self._fill(self.rng.choice(forms), {"e": f"{left} {sign} {right} = {result}"}))
         return result
 
     def _fill(self, form: str, values: dict[str, object]) -> str:
@@ -70,6 +74,9 @@ class _Story:
         return form.format(
             N=self.name, he=self.he, He=self.he.capitalize(), him=him, Other=self.other, things=self.things, **values
         )
+
+
+_Part = Callable[[_Story], None]
 
 
 def _has(s: _Story) -> None:
@@ -86,9 +93,7 @@ def _packs(s: _Story) -> None:
         "{N} has {p} {packs} of {things}, and there are {k} in each of the {packs}.",
         p=packs, k=each, packs=s.rng.choice(_PACKS),
     )  # fmt: skip
-    s.count = s.work(
-        f"{packs} * {each}", packs * each, "In all the packs there are {e} {things}.", "{N} has {e} {things}."
-    )
+    s.count = s.work(packs, "*", each, "In all the packs there are {e} {things}.", "{N} has {e} {things}.")
 
 
 def _daily(s: _Story) -> None:
@@ -99,7 +104,7 @@ def _daily(s: _Story) -> None:
         k=each,
         d=days,
     )
-    s.count = s.work(f"{each} * {days}", each * days, "In these days {he} gets {e} {things}.", "That is {e} {things}.")
+    s.count = s.work(each, "*", days, "In these days {he} gets {e} {things}.", "That is {e} {things}.")
 
 
 def _finds(s: _Story) -> None:
@@ -107,13 +112,13 @@ def _finds(s: _Story) -> None:
     s.tell(
         "Then {he} finds {b} more.", "{Other} gives {him} {b} more {things}.", "Later {he} gets another {b}.", b=more
     )
-    s.count = s.work(f"{s.count} + {more}", s.count + more, "Now {he} has {e} {things}.", "With these there are {e}.")
+    s.count = s.work(s.count, "+", more, "Now {he} has {e} {things}.", "With these there are {e}.")
 
 
 def _loses(s: _Story) -> None:
     less = s.rng.randint(3, max(s.count - 2, 3))
     s.tell("{He} gives {b} of them to {Other}.", "{b} of the {things} get lost.", "{He} sells {b} {things}.", b=less)
-    s.count = s.work(f"{s.count} - {less}", s.count - less, "After that {he} has {e} {things}.", "This leaves {e}.")
+    s.count = s.work(s.count, "-", less, "After that {he} has {e} {things}.", "This leaves {e}.")
 
 
 def _buys(s: _Story) -> None:
@@ -122,10 +127,8 @@ def _buys(s: _Story) -> None:
         "Then {he} buys {p} {packs} of {k} {things} each.", "{Other} brings {p} {packs} with {k} {things} in each.",
         p=packs, k=each, packs=s.rng.choice(_PACKS),
     )  # fmt: skip
-    new = s.work(f"{packs} * {each}", packs * each, "The new ones are {e} {things}.", "That adds {e} {things}.")
-    s.count = s.work(
-        f"{s.count} + {new}", s.count + new, "Together with the old ones: {e}.", "So {he} has {e} {things}."
-    )
+    new = s.work(packs, "*", each, "The new ones are {e} {things}.", "That adds {e} {things}.")
+    s.count = s.work(s.count, "+", new, "Together with the old ones: {e}.", "So {he} has {e} {things}.")
 
 
 def _gives_each(s: _Story) -> None:
@@ -136,10 +139,8 @@ def _gives_each(s: _Story) -> None:
         k=each,
         m=friends,
     )
-    gone = s.work(
-        f"{friends} * {each}", friends * each, "The friends get {e} {things}.", "{He} gives away {e} of them."
-    )
-    s.count = s.work(f"{s.count} - {gone}", s.count - gone, "So {e} are left.", "{He} keeps {e} {things}.")
+    gone = s.work(friends, "*", each, "The friends get {e} {things}.", "{He} gives away {e} of them.")
+    s.count = s.work(s.count, "-", gone, "So {e} are left.", "{He} keeps {e} {things}.")
 
 
 def _fraction(s: _Story) -> None:
@@ -148,8 +149,8 @@ def _fraction(s: _Story) -> None:
         raise UnfitError
     parts, words = s.rng.choice(fitting)
     s.tell("{words} of the {things} are broken and thrown away.", "{words} of them go to {Other}.", words=words)
-    gone = s.work(f"{s.count} / {parts}", s.count // parts, "That part is {e} {things}.", "The part that goes is {e}.")
-    s.count = s.work(f"{s.count} - {gone}", s.count - gone, "So {he} still has {e} {things}.", "There remain {e}.")
+    gone = s.work(s.count, "/", parts, "That part is {e} {things}.", "The part that goes is {e}.")
+    s.count = s.work(s.count, "-", gone, "So {he} still has {e} {things}.", "There remain {e}.")
 
 
 def _grows(s: _Story) -> None:
@@ -159,7 +160,7 @@ def _grows(s: _Story) -> None:
         "A month later the number of {things} is {k} times as large.",
         k=times,
     )  # fmt: skip
-    s.count = s.work(f"{s.count} * {times}", s.count * times, "Then there are {e} {things}.", "{He} then has {e}.")
+    s.count = s.work(s.count, "*", times, "Then there are {e} {things}.", "{He} then has {e}.")
 
 
 def _times_as_many(s: _Story) -> None:
@@ -167,99 +168,60 @@ def _times_as_many(s: _Story) -> None:
     s.tell(
         "{Other} has {k} times as many {things} as {N}.", "{N} has some, but {Other} has {k} times as many.", k=times
     )
-    s.others = s.work(f"{s.count} * {times}", s.count * times, "{Other} has {e} {things}.", "So {Other}'s are {e}.")
+    s.others = s.work(s.count, "*", times, "{Other} has {e} {things}.", "So {Other}'s are {e}.")
 
 
 def _more_than(s: _Story) -> None:
     more = s.rng.randint(3, 60)
     s.tell("{Other} has {b} {things} more than {N}.", "{Other} has as many as {N} and {b} more.", b=more)
-    s.others = s.work(f"{s.count} + {more}", s.count + more, "{Other} has {e} {things}.", "So {Other}'s are {e}.")
+    s.others = s.work(s.count, "+", more, "{Other} has {e} {things}.", "So {Other}'s are {e}.")
 
 
 def _fewer_than(s: _Story) -> None:
     less = s.rng.randint(2, max(s.count - 1, 2))
     s.tell("{Other} has {b} {things} fewer than {N}.", "{Other} lacks {b} {things} to have as many as {N}.", b=less)
-    s.others = s.work(f"{s.count} - {less}", s.count - less, "{Other} has {e} {things}.", "So {Other}'s are {e}.")
+    s.others = s.work(s.count, "-", less, "{Other} has {e} {things}.", "So {Other}'s are {e}.")
 
 
 def _how_many(s: _Story) -> None:
     s.tell("How many {things} does {N} have now?", "How many {things} does {he} have in the end?")
 
 
-def _money(s: _Story) -> None:
-    price = s.rng.randint(2, 15)
-    s.tell(
-        "{He} sells all of them for ${p} each. How many dollars does {he} get?",
-        "At ${p} each, what are all {things} worth?",
-        p=price,
-    )
-    s.count = s.work(
-        f"{s.count} * {price}", s.count * price, "All of them bring {e} dollars.", "The money is {e} dollars."
-    )
+def _times(low: int, high: int, asked: tuple[str, str], worked: tuple[str, str]) -> _Part:
+    """An end that asks for the count times a number, {k}."""
+
+    def part(s: _Story) -> None:
+        k = s.rng.randint(low, high)
+        s.tell(*asked, k=k)
+        s.count = s.work(s.count, "*", k, *worked)
+
+    return part
+
+
+def _divided(asked: tuple[str, str], worked: tuple[str, str]) -> _Part:
+    """An end that asks for the count divided by a number that divides it, {m}."""
+
+    def part(s: _Story) -> None:
+        fitting = [m for m in range(2, 25) if s.count % m == 0 and s.count > m]
+        if not fitting:
+            raise UnfitError
+        m = s.rng.choice(fitting)
+        s.tell(*asked, m=m)
+        s.count = s.work(s.count, "/", m, *worked)
+
+    return part
 
 
 def _money_left(s: _Story) -> None:
     price = s.rng.randint(2, 12)
-    worth = s.count * price
-    spent = s.rng.randint(3, max(min(worth - 2, 200), 3))
+    spent = s.rng.randint(3, max(min(s.count * price - 2, 200), 3))
     s.tell(
         "{He} sells them all for ${p} each and spends ${b} of the money. How many dollars are left?",
         "Each one is sold for ${p}. {He} owes {Other} ${b}. How many dollars does {he} keep?",
         p=price, b=spent,
     )  # fmt: skip
-    got = s.work(f"{s.count} * {price}", worth, "{He} gets {e} dollars.", "The {things} bring {e} dollars.")
-    s.count = s.work(f"{got} - {spent}", got - spent, "So {e} dollars are left.", "{He} keeps {e} dollars.")
-
-
-def _divisor(s: _Story) -> int:
-    fitting = [m for m in range(2, 25) if s.count % m == 0 and s.count > m]
-    if not fitting:
-        raise UnfitError
-    return s.rng.choice(fitting)
-
-
-def _share(s: _Story) -> None:
-    friends = _divisor(s)
-    s.tell(
-        "{He} shares them equally among {m} friends. How many does each friend get?",
-        "How many {things} does each of {m} children get if they share them?",
-        m=friends,
-    )
-    s.count = s.work(
-        f"{s.count} / {friends}", s.count // friends, "Each one gets {e} {things}.", "A fair share is {e}."
-    )
-
-
-def _boxes(s: _Story) -> None:
-    size = _divisor(s)
-    s.tell(
-        "{He} packs them into boxes of {m}. How many boxes does {he} need?",
-        "A box holds {m} {things}. How many boxes are filled?",
-        m=size,
-    )
-    s.count = s.work(f"{s.count} / {size}", s.count // size, "{He} needs {e} boxes.", "The boxes are {e}.")
-
-
-def _lasts(s: _Story) -> None:
-    used = _divisor(s)
-    s.tell(
-        "{He} uses {m} of them a day. How many days do they last?",
-        "If {m} {things} are used every day, after how many days are none left?",
-        m=used,
-    )
-    s.count = s.work(f"{s.count} / {used}", s.count // used, "They last {e} days.", "That is {e} days.")
-
-
-def _weighs(s: _Story) -> None:
-    grams = s.rng.randint(3, 25)
-    s.tell(
-        "Each of them weighs {w} grams. How many grams do they all weigh?",
-        "How many grams are all the {things}, at {w} grams each?",
-        w=grams,
-    )
-    s.count = s.work(
-        f"{s.count} * {grams}", s.count * grams, "All of them weigh {e} grams.", "The weight is {e} grams."
-    )
+    got = s.work(s.count, "*", price, "{He} gets {e} dollars.", "The {things} bring {e} dollars.")
+    s.count = s.work(got, "-", spent, "So {e} dollars are left.", "{He} keeps {e} dollars.")
 
 
 def _wants(s: _Story) -> None:
@@ -269,15 +231,13 @@ def _wants(s: _Story) -> None:
         "How many {things} are missing until there are {t}?",
         t=goal,
     )
-    s.count = s.work(f"{goal} - {s.count}", goal - s.count, "{He} needs {e} more.", "So {e} {things} are missing.")
+    s.count = s.work(goal, "-", s.count, "{He} needs {e} more.", "So {e} {things} are missing.")
 
 
 def _together(s: _Story) -> None:
     assert s.others is not None
     s.tell("How many {things} do {N} and {Other} have together?", "What is the number of {things} of both?")
-    s.count = s.work(
-        f"{s.count} + {s.others}", s.count + s.others, "Together they have {e} {things}.", "Both have {e}."
-    )
+    s.count = s.work(s.count, "+", s.others, "Together they have {e} {things}.", "Both have {e}.")
 
 
 def _difference(s: _Story) -> None:
@@ -286,18 +246,45 @@ def _difference(s: _Story) -> None:
         "What is the difference between what {N} and {Other} have?", "By how many {things} do {N} and {Other} differ?"
     )
     more, less = max(s.count, s.others), min(s.count, s.others)
-    s.count = s.work(f"{more} - {less}", more - less, "The difference is {e}.", "They differ by {e} {things}.")
+    s.count = s.work(more, "-", less, "The difference is {e}.", "They differ by {e} {things}.")
 
 
-_Part = Callable[[_Story], None]
 STARTS: dict[str, _Part] = {"has": _has, "packs": _packs, "daily": _daily}
 EVENTS: dict[str, _Part] = {
     "finds": _finds, "loses": _loses, "buys": _buys, "gives each": _gives_each, "fraction": _fraction, "grows": _grows,
 }  # fmt: skip
 COMPARISONS: dict[str, _Part] = {"times as many": _times_as_many, "more than": _more_than, "fewer than": _fewer_than}
 ENDS: dict[str, _Part] = {
-    "how many": _how_many, "money": _money, "money left": _money_left, "share": _share, "boxes": _boxes,
-    "lasts": _lasts, "weighs": _weighs, "wants": _wants,
+    "how many": _how_many,
+    "money": _times(
+        2, 15,
+        ("{He} sells all of them for ${k} each. How many dollars does {he} get?",
+         "At ${k} each, what are all {things} worth?"),
+        ("All of them bring {e} dollars.", "The money is {e} dollars."),
+    ),
+    "money left": _money_left,
+    "share": _divided(
+        ("{He} shares them equally among {m} friends. How many does each friend get?",
+         "How many {things} does each of {m} children get if they share them?"),
+        ("Each one gets {e} {things}.", "A fair share is {e}."),
+    ),
+    "boxes": _divided(
+        ("{He} packs them into boxes of {m}. How many boxes does {he} need?",
+         "A box holds {m} {things}. How many boxes are filled?"),
+        ("{He} needs {e} boxes.", "The boxes are {e}."),
+    ),
+    "lasts": _divided(
+        ("{He} uses {m} of them a day. How many days do they last?",
+         "If {m} {things} are used every day, after how many days are none left?"),
+        ("They last {e} days.", "That is {e} days."),
+    ),
+    "weighs": _times(
+        3, 25,
+        ("Each of them weighs {k} grams. How many grams do they all weigh?",
+         "How many grams are all the {things}, at {k} grams each?"),
+        ("All of them weigh {e} grams.", "The weight is {e} grams."),
+    ),
+    "wants": _wants,
 }  # fmt: skip
 OF_BOTH: dict[str, _Part] = {"together": _together, "difference": _difference}
 
@@ -317,21 +304,18 @@ class Template(NamedTuple):
 
 def problems(split: str, seed: int) -> Iterator[Problem]:
     """Distinct stories of a split, the same for the same seed, without end."""
-    if split not in SPLITS:
-        raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
-    seen: set[str] = set()
-    for i in itertools.count():
-        rng = random.Random(f"stories {split} {seed} {i}")  # noqa: S311
+
+    def draw(rng: random.Random, _: int) -> Problem | None:
         template = _draw(rng)
         if template.held_out == (split == "train"):
-            continue
+            return None
         try:
             problem = tell(template, rng)
         except UnfitError:
-            continue
-        if problem.question not in seen and (split == "train" or _held_for(problem.question) == split):
-            seen.add(problem.question)
-            yield problem
+            return None
+        return problem if split == "train" or _held_for(problem.question) == split else None
+
+    return distinct("stories", SPLITS, split, seed, draw)
 
 
 def tell(template: Template, rng: random.Random) -> Problem:

@@ -23,7 +23,8 @@ from functools import partial
 from typing import NamedTuple
 
 from bitcal_tts.tasks.base import read_template
-from bitcal_tts.tasks.gsm_symbolic import HELD_OUT_TEMPLATES, Problem
+from bitcal_tts.tasks.drawing import Problem
+from bitcal_tts.tasks.gsm_symbolic import HELD_OUT_TEMPLATES
 from bitcal_tts.tasks.gsm_symbolic import problems as symbolic_problems
 from bitcal_tts.tasks.stories import problems as stories
 from bitcal_tts.tiny.equations import Equation, Solution, break_one, equations, misread_one, parse, render
@@ -39,35 +40,14 @@ SOURCES: dict[str, tuple[Callable[[str, int], Iterator[Problem]], str, float]] =
 """Where problems come from, the prompt they are asked with, their share."""
 MAX_ROUNDS = 7
 # How often, at temperature 1; at 0.6 a third of the first conclusions are wrong.
-EARLY, SLIP, MISREAD, SPOILT = (
-    0.40,
-    0.08,
-    0.16,
-    0.08,
-)  # a conclusion too early, false, misread; a right one spoilt, a round
+EARLY, SLIP, MISREAD = 0.40, 0.08, 0.16  # a first conclusion that comes too early, is false, is misread
+SPOILT = 0.08  # a right one, a round
 TOTALS = 0.32  # an intermediate total is announced
-STRONG_FIRST, STRONG = (
-    0.42,
-    0.95,
-)  # in words that say that it is the answer: before the first conclusion is through, after
+STRONG_FIRST, STRONG = 0.42, 0.95  # in words that say that it is the answer: up to the first conclusion, after it
 MUSES = 0.5  # a round thinks aloud
 
-_LOWERED = (
-    "The",
-    "That",
-    "This",
-    "So",
-    "In",
-    "He",
-    "She",
-    "With",
-    "Now",
-    "After",
-    "There",
-    "Each",
-    "All",
-    "Then",
-    "They",
+_LOWERED = frozenset(
+    ["The", "That", "This", "So", "In", "He", "She", "With", "Now", "After", "There", "Each", "All", "Then", "They"]
 )
 _SENTENCES = re.compile(r"(?<=[.!?])\s+")
 _INVERSE = {"+": "-", "-": "+", "*": "/", "/": "*"}
@@ -183,7 +163,7 @@ def _verdicts(work: Work) -> list[str]:
     lines = []
     for i, equation in enumerate(work.steps):
         if i == work.slip:
-            lines.append(f"{equation.left} is not {equation.result} but {_decimal(equation.evaluate())}")
+            lines.append(_correction(equation))
             break
         lines.append(f"{equation} ok")
     return lines
@@ -210,7 +190,6 @@ class _Thinker:
         """Write it all; the first draft and the last."""
         self._open()
         first = draft = self._first_draft()
-        early = draft is not self.right and draft.slip is None and draft.misread is None
         self._add(*self._story(draft), self._announce(draft.answer))
         self.strong = STRONG
         count = rounds(self.right) + {"less": -1, "same": 0, "more": 1}[self.dice.pick(less=0.2, same=0.6, more=0.2)]
@@ -218,7 +197,7 @@ class _Thinker:
         for i in range(count):
             last = i == count - 1
             if draft is not self.right and not spoilt and (last or self.dice.chance(0.75)):
-                self._find(draft, early)
+                self._find(draft)
                 draft = self.right
             elif draft is self.right and not spoilt and self.dice.chance(SPOILT, ways=2):
                 other = _misread(self.right, self.dice)
@@ -235,10 +214,9 @@ class _Thinker:
     def _open(self) -> None:
         sentences = [self.dice.say("begins")]
         if self.facts and self.dice.chance(0.95):
-            quote = " ".join(
-                self.facts[: self.dice.rng.choice((len(self.facts), self.dice.rng.randint(1, len(self.facts))))]
-            )
-            sentences.append(self.dice.say("given", quote=quote))
+            some = self.dice.rng.randint(1, len(self.facts))
+            quoted = self.facts[: self.dice.rng.choice((len(self.facts), some))]
+            sentences.append(self.dice.say("given", quote=" ".join(quoted)))
         if self.dice.chance(0.85):
             sentences.append(self.dice.say("asked", quote=self.question))
         if self.dice.chance(0.8):
@@ -247,7 +225,7 @@ class _Thinker:
 
     def _first_draft(self) -> Work:
         if len(self.right.steps) > 1 and self.dice.chance(EARLY):
-            return _cut(self.right, self.dice) or self.right
+            return _cut(self.right) or self.right
         if self.dice.chance(SLIP, ways=8):
             return _slipped(self.right, self.dice) or self.right
         if self.dice.chance(MISREAD, ways=2):
@@ -322,25 +300,22 @@ class _Thinker:
             sentences.append(self.dice.say(closing, n=work.answer))
         self._add(*sentences)
 
-    def _find(self, draft: Work, early: bool) -> None:
-        """A round that finds what is wrong and mends it."""
+    def _find(self, draft: Work) -> None:
+        """A round that finds what is wrong, a slip, a misread operator or too early an end, and mends it."""
         right, dice = self.right, self.dice
-        if early:
-            missing = len(draft.lines)
-            found = [dice.say("not_done", quote=self.question), dice.say("goes_on")]
-            again = self._story(right, skip=missing)
-        elif draft.slip is not None:
-            bad = draft.steps[draft.slip]
+        if draft.slip is not None:
             before = self._steps(Work(tuple(draft.steps[: draft.slip]), draft.answer)) if dice.chance(0.6) else []
-            true = _decimal(bad.evaluate())
-            found = [dice.say("checks"), *before, f"{bad.left} is not {bad.result} but {true}.", dice.say("wrong")]
+            mistake = f"{_correction(draft.steps[draft.slip])}."
+            found = [dice.say("checks"), *before, mistake, dice.say("wrong")]
             again = [dice.say("redoes"), *self._steps(right, skip=draft.slip, nods=0.1)]
-        else:
-            assert draft.misread is not None
+        elif draft.misread is not None:
             spot, good, taken = draft.misread
             quote = dice.rng.choice([*self.facts, self.question])
             found = [dice.say("rereads", quote=quote), dice.say("wrong"), dice.say("misread", good=good, bad=taken)]
             again = [dice.say("redoes"), *self._steps(right, skip=spot, nods=0.1)]
+        else:
+            found = [dice.say("not_done", quote=self.question), dice.say("goes_on")]
+            again = self._story(right, skip=len(draft.lines))
         self._add(*found)
         self._add(*again, self._announce(right.answer))
 
@@ -357,7 +332,7 @@ class _Thinker:
         self.paragraphs.append(" ".join(sentences))
 
 
-def _cut(right: Work, dice: Dice) -> Work | None:
+def _cut(right: Work) -> Work | None:
     """The work without its last lines, concluded with what stands there."""
     kept: list[Solution] = []
     for line in right.lines:
@@ -383,6 +358,10 @@ def _misread(right: Work, dice: Dice) -> Work | None:
         return None
     solution, answer, spot = other
     return Work(solution, answer, misread=(spot, right.steps[spot].left, equations(solution)[spot].left))
+
+
+def _correction(slip: Equation) -> str:
+    return f"{slip.left} is not {slip.result} but {_decimal(slip.evaluate())}"
 
 
 def _decimal(value: Fraction) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 from collections.abc import Iterator
 
-from bitcal_tts.tasks.gsm_symbolic import Problem, split_of
+from bitcal_tts.tasks.drawing import Problem, far_seed
+from bitcal_tts.tasks.gsm_symbolic import split_of
 
 _BLOCK = 500
 _TERMS = re.compile(r"[-+]?\s*\d+")
@@ -18,7 +18,7 @@ def problems(split: str, seed: int) -> Iterator[Problem]:
     import reasoning_gym
 
     for block in itertools.count():
-        far = int.from_bytes(hashlib.sha256(f"sums {split} {seed} {block}".encode()).digest()[:4], "big")
+        far = far_seed(f"sums {split} {seed} {block}")
         for entry in reasoning_gym.create_dataset("chain_sum", seed=far, size=_BLOCK, max_digits=3):
             if split_of(entry["question"]) != split:
                 continue

@@ -231,7 +231,7 @@ def main() -> None:
         tokenizer = train_tokenizer(text for d in sample for text in chat(d))
     tokenizer.save_pretrained(args.out)
     print(f"tokenizer {len(tokenizer)} in {time.perf_counter() - began:.0f} s", flush=True)
-    packed = args.out / "rows.npz"  # kept for the next sizes and seeds
+    packed = args.out / f"rows-{args.documents}.npz"  # kept for the next sizes and seeds
     if not packed.is_file():
         build_rows(str(args.out / "tokenizer.json"), args.documents, args.workers).save(packed)
     rows = Rows(**np.load(packed))

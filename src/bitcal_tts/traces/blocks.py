@@ -9,16 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from bitcal_tts.engines.base import Completion, Decoding, Engine, Request
+from bitcal_tts.engines.base import Decoding, Engine, Request
 from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.tasks.base import Item, Task
 from bitcal_tts.traces.energy import EnergyMeter
 from bitcal_tts.traces.manifest import Manifest
 from bitcal_tts.traces.probes import probe_traces
-from bitcal_tts.traces.schema import ARROW_SCHEMA, Trace, from_table, to_row
+from bitcal_tts.traces.schema import Done, Trace, from_table, to_table
 
 _PROBED_TOGETHER = 256  # each holds keys and values of its own
-Done = list[tuple[int, Item, Completion]]
 Progress = Callable[[int, int], None]
 
 
@@ -60,14 +59,11 @@ class Worker:
 
     def run(self, job: Job, progress: Progress | None = None) -> Finished:
         """Decode the block where it is missing, then probe it where that is asked for."""
-        traces, done = job.traces, None
-        measured: dict[str, Any] = {}
-        if traces is None:
-            done, measured = self._decode(job, progress)
-            rows = [to_row(*entry) for entry in sorted(done, key=lambda entry: entry[0])]
-            traces = from_table(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), self._manifest.signals)
+        done, measured = (None, {}) if job.traces is not None else self._decode(job, progress)
         probes, began = None, time.perf_counter()
         if job.probing is not None:
+            traces = job.traces if done is None else from_table(to_table(done), self._manifest.signals)
+            assert traces is not None
             probes = probe_traces(
                 self._engine,
                 [self._task.prompt(job.items[trace.index]) for trace in traces],

@@ -12,7 +12,6 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Any
 
 import ray
@@ -22,7 +21,7 @@ from bitcal_tts.engines.base import Decoding, EngineError
 from bitcal_tts.halting.signals import Signals
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.blocks import Finished, Job, Worker
-from bitcal_tts.traces.manifest import Manifest
+from bitcal_tts.traces.manifest import Manifest, differing
 
 LOCAL = "local"
 """An address: a cluster of this machine alone, begun and ended with the recording."""
@@ -113,9 +112,9 @@ class Cluster:
         smallest = min(int(node["Resources"].get("CPU", cores)) for node in ray.nodes() if node["Alive"])
         threads = max(1, min(threads, smallest, cores // (workers or 1)))
         needs = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": threads}
-        self.workers = workers or gpus or max(1, cores // threads)
+        workers = workers or gpus or max(1, cores // threads)
         kind: Any = ray.remote(max_restarts=-1, **needs)(_Actor)
-        self._actors = [kind.remote(build_engine, build_task, decoding, threads) for _ in range(self.workers)]
+        self._actors = [kind.remote(build_engine, build_task, decoding, threads) for _ in range(workers)]
         self._chunk_size = chunk_size
         self._about = self._same_everywhere()
 
@@ -127,8 +126,8 @@ class Cluster:
             cause = getattr(error, "cause", None) or error
             raise EngineError(f"the engine cannot be built on the cluster: {cause}") from None
         for other in others:
-            there, here = other["describe"], first["describe"]
-            unlike = sorted(key for key in there.keys() | here.keys() if there.get(key) != here.get(key))
+            here, there = first["describe"], other["describe"]
+            unlike = differing(here, there)
             if unlike:
                 self.close()
                 told = "; ".join(f"{key} is {here.get(key)!r} and {there.get(key)!r}" for key in unlike)
@@ -149,11 +148,9 @@ class Cluster:
             actor, did = running.pop(ready)
             try:
                 result = ray.get(ready)
-            except ActorUnavailableError:
-                time.sleep(_PAUSE)
-                running[actor.about.remote(self._chunk_size)] = actor, None
-                self._hand_back(did, waiting, deaths)
-            except RayActorError:
+            except RayActorError as error:
+                if isinstance(error, ActorUnavailableError):  # it may be back in a moment
+                    time.sleep(_PAUSE)
                 running[actor.about.remote(self._chunk_size)] = actor, None
                 self._hand_back(did, waiting, deaths)
             else:
@@ -205,9 +202,3 @@ class Cluster:
             ray.kill(actor)
         if self._ours:
             ray.shutdown()
-
-    def __enter__(self) -> Cluster:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()

@@ -192,5 +192,10 @@ def _from_2(data: Mapping[str, Any]) -> Manifest:
     )
 
 
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The keys whose values differ; one that is missing differs from all but None."""
+    return [key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)]
+
+
 def _sha256(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -111,12 +111,12 @@ def record(
             skipped_long=drawn - len(items),
         )
         jobs = _missing(store, items, probing, progress)
-        work = Worker(engine, task, store.manifest, decoding)
-        results = _here(work, jobs, store, progress) if spread is None else spread(jobs, store.manifest)
+        if spread is None:
+            results = _here(Worker(engine, task, store.manifest, decoding), jobs, store, progress)
+        else:
+            results = _counted(spread(jobs, store.manifest), progress)
         for finished in results:
             _keep(store, finished, probing, asked.environment)
-            if spread is not None and progress and finished.done is not None:
-                progress(finished.measured["items"], finished.measured["tokens"])
         if probing is not None:
             store.probed(probing)
     return store
@@ -144,7 +144,16 @@ def _here(work: Worker, jobs: Iterable[Job], store: TraceStore, progress: Progre
         if job.traces is None:
             yield work.run(replace(job, probing=None), progress)
         if job.probing is not None:
-            yield work.run(replace(job, traces=store.read_unprobed(job.block)))
+            traces = job.traces or store.read_unprobed(job.block)
+            yield work.run(replace(job, traces=traces))
+
+
+def _counted(results: Iterator[Finished], progress: Progress | None) -> Iterator[Finished]:
+    """The same, a block's items told when it comes back."""
+    for finished in results:
+        if progress and finished.done is not None:
+            progress(finished.measured["items"], finished.measured["tokens"])
+        yield finished
 
 
 def _keep(

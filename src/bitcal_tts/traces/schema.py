@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -39,6 +39,8 @@ ARROW_SCHEMA = pa.schema(
         pa.field("hidden_similarities", _FLOATS, nullable=False),
     ]
 )
+Done = Sequence[tuple[int, Item, Completion]]
+"""Decoded items: their places in the recording, and what came of each."""
 _SCALARS = ("index", "id", "question", "answer", "extra", "prompt_tokens", "finish")
 
 
@@ -91,7 +93,13 @@ class Trace:
         return self.text[: self.offsets[tokens]]
 
 
-def to_row(index: int, item: Item, done: Completion) -> dict[str, Any]:
+def to_table(done: Done) -> pa.Table:
+    """Completions as a Parquet table, in the order of their items."""
+    rows = [_row(*entry) for entry in sorted(done, key=lambda entry: entry[0])]
+    return pa.Table.from_pylist(rows, schema=ARROW_SCHEMA)
+
+
+def _row(index: int, item: Item, done: Completion) -> dict[str, Any]:
     """A completion as a Parquet row."""
     return {
         "index": index,
@@ -142,6 +150,6 @@ def _split(column: Any) -> list[NDArray[Any] | None]:
 
 def to_trace(index: int, item: Item, done: Completion, signals: Signals | None = None) -> Trace:
     """A completion as a trace, without a file in between."""
-    table = pa.Table.from_pylist([to_row(index, item, done)], schema=ARROW_SCHEMA)
+    table = to_table([(index, item, done)])
     (trace,) = from_table(table, signals or Signals(hidden_every=16))
     return trace

@@ -17,13 +17,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bitcal_tts.engines.base import Completion
 from bitcal_tts.files import write_atomically, write_json
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.tasks.base import Item
-from bitcal_tts.traces.manifest import Manifest, Segment
+from bitcal_tts.traces.manifest import Manifest, Segment, differing
 from bitcal_tts.traces.probes import PROBE_SCHEMA, from_probe_table
-from bitcal_tts.traces.schema import ARROW_SCHEMA, SCHEMA_VERSION, SIGNAL_COLUMNS, Trace, TraceError, from_table, to_row
+from bitcal_tts.traces.schema import (
+    ARROW_SCHEMA,
+    SCHEMA_VERSION,
+    SIGNAL_COLUMNS,
+    Done,
+    Trace,
+    TraceError,
+    from_table,
+    to_table,
+)
 
 _FLOAT_COLUMNS = (*SIGNAL_COLUMNS, "hidden_similarities")
 _PART = re.compile(r"(part|probes)-(\d{5})\.parquet")
@@ -118,20 +126,18 @@ class TraceStore:
     def write(
         self,
         block: int,
-        done: Sequence[tuple[int, Item, Completion]],
+        done: Done,
         meta: dict[str, Any],
         *,
         keep_hidden: bool = False,
     ) -> None:
         """Add a block, whole or not at all; its measurements go into the file's metadata."""
-        ordered = sorted(done, key=lambda entry: entry[0])
         if keep_hidden:  # first: a part that is there has its vectors
             from safetensors.numpy import save_file
 
-            vectors = {str(index): np.array(c.hidden, dtype=np.float32) for index, _, c in ordered if c.hidden}
+            vectors = {str(index): np.array(c.hidden, dtype=np.float32) for index, _, c in done if c.hidden}
             write_atomically(self._hidden_path(block), lambda path: save_file(vectors, path))
-        table = pa.Table.from_pylist([to_row(*entry) for entry in ordered], schema=ARROW_SCHEMA)
-        table = self._signed(table, meta)
+        table = self._signed(to_table(done), meta)
         encodings = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in _FLOAT_COLUMNS}
 
         def save(path: Path) -> None:
@@ -257,5 +263,4 @@ def _refuse_differences(folder: Path, there: Manifest, asked: Manifest) -> None:
 
 
 def _differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
-    keys = [key for key in sorted(there.keys() | asked.keys()) if there.get(key) != asked.get(key)]
-    return [f"{key} is {there.get(key)!r} there, {asked.get(key)!r} now" for key in keys]
+    return [f"{key} is {there.get(key)!r} there, {asked.get(key)!r} now" for key in differing(there, asked)]

@@ -1,7 +1,7 @@
 """Answer formats: where an answer starts, whether it is complete, its value, equality. One small class each."""
 
 from bitcal_tts.halting.answers.announced import Expression, Number, Option
-from bitcal_tts.halting.answers.base import MARKER, AnswerFormat, MarkedText
+from bitcal_tts.halting.answers.base import MARKER, AnswerFormat, MarkedText, behind_marker
 from bitcal_tts.halting.answers.boxed import Boxed
 from bitcal_tts.halting.answers.choice import Choice
 from bitcal_tts.halting.answers.code import CodeBlock
@@ -26,4 +26,5 @@ __all__ = [
     "Option",
     "Released",
     "as_number",
+    "behind_marker",
 ]

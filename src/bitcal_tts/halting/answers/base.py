@@ -7,6 +7,11 @@ from abc import ABC, abstractmethod
 MARKER = "####"
 
 
+def behind_marker(text: str) -> str:
+    """What stands behind the last marker, or all of it where there is none."""
+    return text.rpartition(MARKER)[2].strip()
+
+
 class AnswerFormat(ABC):
     """How a task's answers are written.
 
