@@ -164,7 +164,7 @@ MUTATIONS = (
     Mutation(
         "probes belong to the recording before all are made", "traces/record.py",
         "    finished = set(store.blocks())\n",
-        "        finished = set(store.blocks())\n        store.probed(probing) if probing else None\n", GROWTH,
+        "    finished = set(store.blocks())\n    store.probed(probing) if probing else None\n", GROWTH,
     ),
     Mutation(
         "a replayed landing costs nothing", "halting/landing.py",
