@@ -28,7 +28,12 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help=f"{', '.join(TASKS)}, or a reasoning-gym name such as chain_sum:max_terms=2 (%(default)s)",
     )
     group.add_argument("--data", metavar="FILE", help="a local JSONL file with question and answer")
-    group.add_argument("--split", default="test", help="test, calibration or train (%(default)s)")
+    group.add_argument(
+        "--split",
+        default="test",
+        help="test, calibration or train; of gsm_symbolic also unseen, templates that no model in the box was trained "
+        "on (%(default)s)",
+    )
     add_answers(group, "the task's own")
     group.add_argument(
         "--execute", action="store_true", help="task code: run the Python the model writes, in a limited subprocess"

@@ -54,25 +54,44 @@ class RowCache(Cache):  # type: ignore[misc]
 
     def admit(self, prefill: Cache, lengths: list[int]) -> None:
         """Copy left-padded, prefilled prompts in as new rows."""
+        first, last = self._join(prefill, lengths)
         width = max(lengths)
-        if width > self.longest_prompt:
-            raise ValueError(f"a prompt of {width} tokens does not fit a cache made for {self.longest_prompt}")
+        for mine, theirs in zip(self.layers, prefill.layers, strict=True):
+            for buffer, new in ((mine.keys, theirs.keys), (mine.values, theirs.values)):
+                # Masked columns weigh nothing, but must be finite: what was never written may not be.
+                buffer[first:last, :, self.begin : self.end - width] = 0
+                buffer[first:last, :, self.end - width : self.end] = new[:, :, -width:]
+
+    def admit_copies(self, prefill: Cache, rows: list[int], ends: list[int], lengths: list[int]) -> None:
+        """Copy parts of prefilled texts in as new rows: of text `rows[i]` the `lengths[i]` columns before `ends[i]`."""
+        first, last = self._join(prefill, lengths)
+        device = prefill.layers[0].keys.device
+        row = torch.tensor(rows, device=device)
+        # What lies before a text is masked; any column of it will do, for it is finite.
+        back = torch.arange(-max(lengths), 0, device=device)
+        column = (torch.tensor(ends, device=device)[:, None] + back).clamp_min(0)
+        for mine, theirs in zip(self.layers, prefill.layers, strict=True):
+            for buffer, new in ((mine.keys, theirs.keys), (mine.values, theirs.values)):
+                buffer[first:last, :, self.begin : self.end - len(back)] = 0
+                for head in range(new.shape[1]):  # one at a time: the copy is in memory once
+                    buffer[first:last, head, self.end - len(back) : self.end] = new[row[:, None], head, column]
+
+    def _join(self, prefill: Cache, lengths: list[int]) -> tuple[int, int]:
+        """Make room for new rows of these lengths, and mask what lies before them; which rows they are."""
+        if max(lengths) > self.longest_prompt:
+            raise ValueError(f"a prompt of {max(lengths)} tokens does not fit a cache made for {self.longest_prompt}")
         first, last = self.count, self.count + len(lengths)
         if not self.layers:
             self._allocate(prefill)
         assert self.mask is not None
         self.starts += [self.end - n for n in lengths]
         self.begin = min(self.starts)
-        for mine, theirs in zip(self.layers, prefill.layers, strict=True):
-            for buffer, new in ((mine.keys, theirs.keys), (mine.values, theirs.values)):
-                # Masked columns weigh nothing, but must be finite: what was never written may not be.
-                buffer[first:last, :, self.begin : self.end - width] = 0
-                buffer[first:last, :, self.end - width : self.end] = new[:, :, -width:]
         floor = torch.finfo(self.mask.dtype).min
         columns = torch.arange(self.capacity, device=self.mask.device)
         starts = torch.tensor(self.starts[first:], device=self.mask.device)
         self.mask[first:last, 0, 0] = torch.where(columns >= starts[:, None], 0.0, floor).to(self.mask.dtype)
         self.count = last
+        return first, last
 
     def keep(self, order: list[int]) -> None:
         """Keep the rows in `order`, which moves few of them (see `survivors`)."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,6 +20,8 @@ from bitcal_tts.halting.landing import AnswerWriting
 
 Tensor = torch.Tensor
 _LOOK = 4  # steps between looks at what the rows wrote
+_COPIES = 2**30  # bytes of keys and values that are decoded together where the memory is the processor's
+_COPIED_SHARE = 4  # elsewhere: one in so many of the bytes that are free
 
 
 @dataclass
@@ -49,14 +50,19 @@ class _Writer:
 
 
 def probe_forks(model: Forward, forks: Sequence[Fork], *, batch_size: int) -> Iterator[list[Written]]:
-    """What is written at the places of each fork, in order; at most `batch_size` places are decoded together."""
+    """What is written at the places of each fork, in order; at most `batch_size` places are decoded together.
+
+    Each place holds keys and values of its own, so that long texts are taken in smaller groups.
+    """
+    longest = max((len(fork.prompt) // 4 + len(fork.tokens) for fork in forks), default=1)
+    size = max(1, min(batch_size, _room(model.device) // (longest * model.bytes_per_token)))
     pieces: list[tuple[int, Fork]] = []
     for i, fork in enumerate(forks):
-        starts = range(0, max(1, len(fork.places)), batch_size)
-        pieces += [(i, fork._replace(places=fork.places[start : start + batch_size])) for start in starts]
+        starts = range(0, max(1, len(fork.places)), size)
+        pieces += [(i, fork._replace(places=fork.places[start : start + size])) for start in starts]
     collected: dict[int, list[Written]] = {}
     done = 0
-    for group in _groups(pieces, batch_size):
+    for group in _groups(pieces, size):
         for (i, _), written in zip(group, _probe_group(model, [fork for _, fork in group]), strict=True):
             collected.setdefault(i, []).extend(written)
         # A fork is complete once a later one has begun.
@@ -66,6 +72,13 @@ def probe_forks(model: Forward, forks: Sequence[Fork], *, batch_size: int) -> It
     while done < len(forks):
         yield collected.pop(done)
         done += 1
+
+
+def _room(device: torch.device) -> int:
+    """Bytes that copies of keys and values may take."""
+    if device.type != "cuda":
+        return _COPIES
+    return int(torch.cuda.mem_get_info(device)[0]) // _COPIED_SHARE
 
 
 def _groups(pieces: Sequence[tuple[int, Fork]], size: int) -> Iterator[list[tuple[int, Fork]]]:
@@ -114,25 +127,11 @@ def _share(
 ) -> tuple[RowCache, list[int]]:
     """A cache with a row for every place, each holding what comes before it; and how much that is."""
     width = max(map(len, whole))
-    spans = []
-    for tokens, prompt, fork in zip(whole, prompt_lengths, forks, strict=True):
-        start = width - len(tokens)
-        spans.append([(start, start + prompt + place.tokens) for place in fork.places])
-    lengths = [end - start for spans_of_fork in spans for start, end in spans_of_fork]
-    longest = max(lengths)
-    layers = []
-    for layer in prefilled.layers:
-        parts = []
-        for i, spans_of_fork in enumerate(spans):
-            for start, end in spans_of_fork:
-                pad = (0, 0, longest - (end - start), 0)
-                parts.append([torch.nn.functional.pad(t[i, :, start:end], pad) for t in (layer.keys, layer.values)])
-        layers.append(
-            SimpleNamespace(keys=torch.stack([k for k, _ in parts]), values=torch.stack([v for _, v in parts]))
-        )
-    cache = RowCache(rows=len(lengths), longest_prompt=longest, max_new=max_new)
-    shared: Any = SimpleNamespace(layers=layers)
-    cache.admit(shared, lengths)
+    at = [(i, place.tokens) for i, fork in enumerate(forks) for place in fork.places]
+    lengths = [prompt_lengths[i] + tokens for i, tokens in at]
+    cache = RowCache(rows=len(at), longest_prompt=max(lengths), max_new=max_new)
+    ends = [width - len(whole[i]) + length for (i, _), length in zip(at, lengths, strict=True)]
+    cache.admit_copies(prefilled, [i for i, _ in at], ends, lengths)
     return cache, lengths
 
 

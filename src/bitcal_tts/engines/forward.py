@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -33,6 +34,13 @@ class Forward:
             self._tap = tap_of(self._model)
         except ValueError as error:
             raise EngineError(f"{checkpoint.source}: {error}") from None
+
+    @cached_property
+    def bytes_per_token(self) -> int:
+        """What the keys and values of a token take."""
+        cache, _, _ = self.prefill([[0]])
+        parts: list[Tensor] = [part for layer in cache.layers for part in (layer.keys, layer.values)]
+        return max(1, sum(part.nbytes for part in parts))
 
     def encode(self, prompt: str) -> list[int]:
         """Token ids of a prompt, through the chat template."""

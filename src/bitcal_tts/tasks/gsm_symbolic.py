@@ -24,7 +24,8 @@ UNCHECKABLE_TEMPLATES = frozenset({53, 83})
 HELD_OUT_TEMPLATES = frozenset({7, 17, 27, 39, 47, 57, 71, 85})
 DIFFICULTIES = (1.0, 1.0, 1.0, 2.0, 4.0)
 _LONG_DECIMAL = re.compile(r"\.\d{4}")  # a rounded third or sixth: no exact arithmetic
-SPLITS = ("train", "calibration", "test")
+SPLITS = ("train", "calibration", "test", "unseen")
+"""The last one: of the templates that are held out, whatever the text."""
 
 
 def problems(
@@ -35,7 +36,7 @@ def problems(
 ) -> Iterator[Problem]:
     """Distinct problems of a split, of all templates but those in `without`; the same for the same seed, no end."""
     templates = _templates()
-    names = sorted(templates.keys() - without)
+    names = sorted(templates.keys() & HELD_OUT_TEMPLATES if split == "unseen" else templates.keys() - without)
 
     def draw(rng: random.Random, i: int) -> Problem | None:
         template = templates[rng.choice(names)]
@@ -44,7 +45,9 @@ def problems(
         except (ValueError, ZeroDivisionError):  # a template that cannot scale to this difficulty
             return None
         problem = _tidy(drawn)
-        return None if problem is None or split_of(problem.question) != split else problem
+        if problem is None or split not in (split_of(problem.question), "unseen"):
+            return None
+        return problem
 
     return distinct("gsm_symbolic", SPLITS, split, seed, draw)
 

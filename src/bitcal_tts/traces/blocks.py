@@ -17,7 +17,6 @@ from bitcal_tts.traces.manifest import Manifest
 from bitcal_tts.traces.probes import probe_traces
 from bitcal_tts.traces.schema import Done, Trace, from_table, to_table
 
-_PROBED_TOGETHER = 256  # each holds keys and values of its own
 Progress = Callable[[int, int], None]
 
 
@@ -71,7 +70,7 @@ class Worker:
                 self._task.format,
                 self._manifest.tokens.get("thinking"),
                 every=job.probing["every"],
-                batch_size=min(job.batch_size, _PROBED_TOGETHER),
+                batch_size=job.batch_size,
             )
         return Finished(job.block, done, measured, probes, round(time.perf_counter() - began, 3))
 

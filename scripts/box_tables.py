@@ -1,16 +1,18 @@
-"""Tables, figures, signal reliability and the ablation of our own run at full N, from the trace folders.
+"""The paper's rule on the models in the box: tables, figures, signal reliability and the ablation, from trace folders.
 
-    python scripts/full_run.py --traces runs/full --jobs 5      # on a machine with a GPU
-    python scripts/full_tables.py --traces runs/full --out results/full_run
+    python scripts/box_run.py --traces runs/box --stage cards --jobs 6      # on a machine with a GPU
+    python scripts/box_tables.py --traces runs/box --out results/box
 
-Written: rows.json (every model x bits x style x temperature x method x budget, with paired tests), outcomes.parquet,
-tables.md in the paper's layout, ablation.json and .md, reliability.json, figures.
+Written: rows.json (every model x bits x style x method x budget, with paired tests), outcomes.parquet, tables.md in the
+paper's layout (part `rows`); ablation.json and .md, reliability.json (part `ablation`); figures (part `figures`).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -23,9 +25,6 @@ from bitcal_tts.commands.record import describe
 from bitcal_tts.commands.recordings import task_of
 from bitcal_tts.commands.replay import write_outcomes
 from bitcal_tts.evaluation.comparison import compare, corrected
-from bitcal_tts.evaluation.drawing import draw_to
-from bitcal_tts.evaluation.evidence import reliability_diagram
-from bitcal_tts.evaluation.figures import draw_all
 from bitcal_tts.evaluation.metrics import summarise
 from bitcal_tts.evaluation.signal_card import confidence_reliability
 from bitcal_tts.evaluation.tables import name_of, paper_tables, test_cells
@@ -35,8 +34,9 @@ from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.store import TraceStore
 
-BUDGETS = (128, 256, 512)
+BUDGETS = {"instruct": (128, 256, 512), "thinking": (512, 1024, 1536)}
 METHODS = ("fixed", "adaptive", "bitcal_tts", "complete")
+PARTS = ("rows", "ablation", "figures")
 Row = dict[str, Any]
 
 
@@ -45,7 +45,7 @@ def replay_cell(store: TraceStore) -> tuple[list[Row], list[Row], list[Outcome]]
     identity, task, traces = store.description, task_of(store.description), store.read()
     took = describe(store)
     rows, found = [], []
-    for budget in BUDGETS:
+    for budget in BUDGETS[identity["style"]]:
         for name in METHODS:
             options: Row = {"min_tokens": models.MIN_TOKENS}
             if name == "complete":
@@ -148,18 +148,31 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--parts", default=",".join(PARTS), help="%(default)s")
     args = parser.parse_args()
     warnings.simplefilter("ignore", UnreachableStopWarning)
-    folders = sorted(p.parent for p in args.traces.glob("*/manifest.json"))
     stores = [
-        s for s in map(TraceStore.open, folders) if s.description["split"] == "test" and s.description["seed"] == 0
+        store
+        for store in map(TraceStore.open, sorted(p.parent for p in args.traces.glob("*/manifest.json")))
+        if (store.description["task"], store.description["split"]) == ("gsm_symbolic", "test")
     ]
     stores.sort(key=_order)
+    parts = args.parts.split(",")
+    args.out.mkdir(parents=True, exist_ok=True)
+    if "rows" in parts:
+        replay_all(stores, args.out, args.jobs)
+    if "ablation" in parts:
+        ablation(stores, args.out)
+    if "figures" in parts:
+        figures(args.out)
+
+
+def replay_all(stores: list[TraceStore], out: Path, jobs: int) -> None:
+    """Every method on every recording."""
     rows: list[Row] = []
     tests: list[Row] = []
     everything: list[Outcome] = []
-    args.out.mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(args.jobs) as pool:
+    with ProcessPoolExecutor(jobs) as pool:
         for i, (store, cell) in enumerate(zip(stores, pool.map(replay_cell, stores), strict=True), 1):
             more, tested, found = cell
             rows += more
@@ -167,24 +180,36 @@ def main() -> None:
             name = store.folder.name
             everything += [Outcome(**{**o.__dict__, "item": f"{name}/{o.item}"}) for o in found]
             print(f"[{i}/{len(stores)}] {name}", flush=True)
-    write_json(args.out / "rows.json", {
+    write_json(out / "rows.json", {
         "schema": 1, "rows": rows, "comparisons": corrected(tests),
         "environment": stores[0].manifest.environment,
     })  # fmt: skip
-    write_outcomes(args.out / "outcomes.parquet", everything)
-    greedy = [r for r in rows if r["style"] == "instruct" and r["temperature"] == 0]
-    write_text(args.out / "tables.md", paper_tables(greedy))
-    draw_all(greedy, args.out / "figures")
-    by_name = {store.folder.name: store for store in stores}
+    write_outcomes(out / "outcomes.parquet", everything)
+    write_text(out / "tables.md", paper_tables([r for r in rows if r["style"] == "instruct"]))
+
+
+def ablation(stores: list[TraceStore], out: Path) -> None:
+    """The paper's method in parts, and its confidence as a probability."""
+    by_name = {store.folder.name.removesuffix("-gsm_symbolic-test"): store for store in stores}
     ablations = [ablate(by_name[f"{m}-{b}bit-instruct-t0"], 512) for m in ("tiny-15m", "tiny-1m") for b in (4, 16, 2)]
-    write_json(args.out / "ablation.json", {"schema": 1, "ablations": ablations})
-    write_text(args.out / "ablation.md", "# Ablation\n\n" + "\n\n".join(map(ablation_table, ablations)) + "\n")
+    write_json(out / "ablation.json", {"schema": 1, "ablations": ablations})
+    write_text(out / "ablation.md", "# Ablation\n\n" + "\n\n".join(map(ablation_table, ablations)) + "\n")
     told = reliabilities(
-        [s for s in stores if s.description["style"] == "instruct" and s.description["model"] == "tiny-15m"]
+        [store for name, store in by_name.items() if re.fullmatch(r"tiny-15m-\d+bit-instruct-t0", name)]
     )
-    write_json(args.out / "reliability.json", {"schema": 1, "rows": told})
-    shown = [row for row in told if row["temperature"] == 0]
-    draw_to(args.out / "figures" / "reliability", lambda: reliability_diagram(shown))
+    write_json(out / "reliability.json", {"schema": 1, "rows": told})
+
+
+def figures(out: Path) -> None:
+    """Pictures of what the other parts wrote."""
+    from bitcal_tts.evaluation.drawing import draw_to
+    from bitcal_tts.evaluation.evidence import reliability_diagram
+    from bitcal_tts.evaluation.figures import draw_all
+
+    rows = json.loads((out / "rows.json").read_text())["rows"]
+    draw_all([r for r in rows if r["style"] == "instruct"], out / "figures")
+    told = json.loads((out / "reliability.json").read_text())["rows"]
+    draw_to(out / "figures" / "reliability", lambda: reliability_diagram(told))
 
 
 if __name__ == "__main__":
