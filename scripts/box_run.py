@@ -71,8 +71,8 @@ def cells(other_seed: str | None) -> dict[str, list[Cell]]:
         "transfer": [
             Cell(LARGEST, 4, task="gsm_symbolic", split="unseen", n=1024),
             Cell(LARGEST, 4, task=SUMS, n=1024),
-            Cell(LARGEST, 16, temperature=1.2, n=1024),
-            Cell(SMALLER, 16, n=1024),
+            Cell(LARGEST, 16, temperature=1.3, n=2048),
+            Cell(MODELS[2], 16, n=2048),
         ],
     }  # fmt: skip
 

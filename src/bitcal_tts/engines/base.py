@@ -90,7 +90,8 @@ class Completion:
     Of its tokens, the last `landing_tokens` were appended or written by a soft landing: nobody chose them, so they have
     no signals. `decoded` counts what was decoded for it, past its end too. The end-of-sequence token is neither counted
     nor kept. `hidden_similarities[i]` is the cosine between the hidden states at chunk boundaries i and i + 1; `hidden`
-    holds the vectors where they were asked for.
+    holds the vectors where they were asked for. `seconds` is how long it took from its prompt on, without waiting for
+    its turn; 0 where that is not known.
     """
 
     id: str
@@ -106,6 +107,7 @@ class Completion:
     finish: str = ""
     decision: Decision | None = None
     answer: str | None = None
+    seconds: float = 0.0
     probe_tokens: int = 0
     landing_tokens: int = 0
     decoded: int = 0

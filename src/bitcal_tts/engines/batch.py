@@ -164,6 +164,8 @@ class Batch:
         if not free:
             return
         rows = [self.waiting.popleft() for _ in range(free)]
+        for row in rows:
+            row.join()
         lengths = [len(row.prompt_ids) for row in rows]
         prefilled, logits, hidden = self.model.prefill([row.prompt_ids for row in rows])
         self.cache.admit(prefilled, lengths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from bitcal_tts.engines.base import Completion, Decoding, Place, Request, Written
@@ -68,6 +69,7 @@ class Flight:
         seed = (self._decoding.seed * 1_000_003 + self._request.seed) % 2**31
         stream = self._engine.stream(self._standing, self._request.budget, self._decoding, seed)
         directive: Directive | None = None
+        began = time.perf_counter()
         with stream as pieces:
             for piece in pieces:
                 if self._stopped.is_set():
@@ -84,6 +86,7 @@ class Flight:
         done, outcome = self._done, self._session.outcome
         if not outcome.landing_tokens:
             done.cut(outcome.tokens)
+        done.seconds = time.perf_counter() - began
         return done.close(outcome)
 
     def _take(self, piece: Piece) -> Directive:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from bitcal_tts.engines.base import Completion, EngineError, Fork, Place, Request, Written
@@ -43,6 +44,11 @@ class Row:
         self._texts = TokenTexts(tokenizer)
         self._chunk_size = chunk_size
         self._ended = False
+        self._joined = 0.0
+
+    def join(self) -> None:
+        """It is among the rows being decoded from here on."""
+        self._joined = time.perf_counter()
 
     @property
     def leaves(self) -> bool:
@@ -109,6 +115,7 @@ class Row:
     def close(self) -> Completion:
         """The finished completion."""
         done, outcome = self.done, self.session.outcome
+        done.seconds = time.perf_counter() - self._joined
         if done.token_texts and not outcome.landing_tokens:
             done.token_texts[-1] += held_back(self._tokenizer, done.token_ids, done.text)
         return done.close(outcome)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
@@ -84,12 +84,21 @@ class Gate(Controller):
         self._reads = self._finds_looks and parameters.looks != "boundaries"
         if self._reads and parameters.chunk_size != 1:
             raise ValueError(f"{parameters.looks} end anywhere: chunk_size must be 1, got {parameters.chunk_size}")
+        self.known_looks: Collection[int] | None = None
+        """Tokens after which a text has its looks, where that was found out before; they are then not looked for."""
         self._found: Features | None = None
         self._asked: tuple[float | None, float | None] | None = None
 
     def fresh(self: G) -> G:
         """The same method for another request."""
-        return type(self)(self.parameters)
+        copy = type(self)(self.parameters)
+        copy.known_looks = self.known_looks
+        return copy
+
+    @property
+    def finds_looks(self) -> bool:
+        """Whether it looks where a text says something, rather than every so many tokens."""
+        return self._reads
 
     @property
     def needs(self) -> frozenset[Signal]:
@@ -107,7 +116,7 @@ class Gate(Controller):
 
     def begin(self, prefix: str, question: str | None) -> None:
         """Be ready to find looks."""
-        if self._reads:
+        if self._reads and self.known_looks is None:
             self._found = self._read(question)
 
     def _read(self, question: str | None) -> Features:
@@ -118,6 +127,8 @@ class Gate(Controller):
 
     def _finds(self, text: str) -> bool:
         """Whether a token ends a look that is no boundary."""
+        if self.known_looks is not None:
+            return self.tokens in self.known_looks
         if self._found is None:
             return False
         stated = self._found.update(text, None, None, None, writing=self.stage is Stage.WRITING) is not None

@@ -88,6 +88,11 @@ class Trace:
         """How it ends where nothing disturbs it, by budget and answer format, as far as that was asked."""
         return {}
 
+    @cached_property
+    def looks(self) -> dict[tuple[Any, ...], frozenset[int]]:
+        """Tokens after which it has its looks, by where they lie and how it is read, as far as that was asked."""
+        return {}
+
     def text_at(self, tokens: int) -> str:
         """The text of the first `tokens` tokens."""
         return self.text[: self.offsets[tokens]]

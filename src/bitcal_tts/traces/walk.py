@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitcal_tts.halting.controller import Decision
-from bitcal_tts.halting.gate import Gate
+from bitcal_tts.halting.controller import Decision, Step
+from bitcal_tts.halting.gate import Gate, GateParameters
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.policy import Action
 from bitcal_tts.halting.session import Session
@@ -89,7 +89,8 @@ def walk(
                 candidates.extend((len(rows) - 1, *worth) for worth in worths)
 
         seen = trace.signals.present if look_of is not None else None
-        end = replay(trace, informed(gate, trace, task), identity=identity, watch=note, fed=seen).outcome
+        method = _guided(informed(gate, trace, task), trace)
+        end = replay(trace, method, identity=identity, watch=note, fed=seen).outcome
         ends.append((end.tokens, end.probe_tokens, *judge.worth(end.answer), end.decision is not None, end.reason))
         fulls.append((full.tokens, task.correct(full.answer, trace.item)))
         if tick:
@@ -108,6 +109,40 @@ def walk(
         candidates=CandidateRows.of(candidates, vectors),
         read=bool(traces) and _is_text(traces[0]),
     )
+
+
+def _guided(gate: Any, trace: Trace) -> Any:
+    """The gate, told where the looks of a trace lie: found once, for all the rules that look there."""
+    if not gate.finds_looks:
+        return gate
+    p = gate.parameters
+    key = (p.looks, p.answers, p.opening, p.close)
+    if key not in trace.looks:
+        trace.looks[key] = _looks(trace, *key)
+    guided = gate.fresh()
+    guided.known_looks = trace.looks[key]
+    return guided
+
+
+def _looks(trace: Trace, looks: str, answers: str, opening: str | None, close: str | None) -> frozenset[int]:
+    """Tokens after which a trace has its looks."""
+    parameters = GateParameters(
+        name="looks", bits=16, budget=len(trace) + (trace.finish != "budget"), answers=answers, opening=opening,
+        close=close, looks=looks, reserve=0,
+    )  # fmt: skip
+    found: list[int] = []
+    replay(
+        trace, _Finder(parameters), watch=lambda _, decision: found.append(decision.tokens) if decision.score else None
+    )
+    return frozenset(found)
+
+
+class _Finder(Gate):
+    """Says where it looks."""
+
+    def boundary(self, step: Step) -> float | None:
+        """Always the same."""
+        return 1.0
 
 
 def _is_text(trace: Trace) -> bool:

@@ -32,7 +32,7 @@ class Oracle(Rule):
 
     def fresh(self) -> Oracle:
         """The same oracle, told the same."""
-        copy = type(self)(self.parameters)
+        copy = super().fresh()
         copy._good = self._good
         return copy
 

@@ -1,0 +1,120 @@
+"""The certified gate live on the largest model in the box, against decoding to the end and landing there.
+
+    python scripts/box_live.py --profile results/box/profiles/tiny-15m-0.01.json --out results/box/live.json
+
+Held-out problems that no profile has seen; a run of each method in turn, alone on the card: lost answers, tokens,
+seconds, latency from a request's prompt to its end, joules where the card tells. Both methods have one request each
+in the same place of the same batch, and the same draws, so that a text is the same up to where it is stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bitcal_tts import build_method, load_profile
+from bitcal_tts.commands.build import engine_for
+from bitcal_tts.engines.base import Completion, Decoding, Request
+from bitcal_tts.evaluation.statistics import wilson
+from bitcal_tts.files import write_json
+from bitcal_tts.tasks import load_task
+from bitcal_tts.traces.energy import EnergyMeter
+from bitcal_tts.traces.record import environment
+
+MODEL, TASK, BUDGET = "tiny-15m", "stories", 1536
+BITS = (16, 4, 2)
+Row = dict[str, Any]
+
+
+def measured(engine: Any, requests: list[Request], decoding: Decoding, batch: int) -> tuple[Row, dict[str, Completion]]:
+    """One run, and what it took."""
+    meter, began = EnergyMeter(), time.perf_counter()
+    done = {c.id: c for c in engine.decode(requests, decoding, batch_size=batch)}
+    seconds, joules = time.perf_counter() - began, meter.joules()
+    tokens = sum(len(c.token_ids) for c in done.values())
+    latency = np.percentile([c.seconds for c in done.values()], (50, 95))
+    return {
+        "tokens": tokens,
+        "decoded": sum(c.decoded for c in done.values()),
+        "seconds": round(seconds, 2),
+        "tokens_per_second": round(tokens / seconds),
+        "latency_p50": round(float(latency[0]), 3),
+        "latency_p95": round(float(latency[1]), 3),
+        "joules": joules,
+    }, done
+
+
+def live(bits: int, profile: Any, n: int, batch: int) -> Row:
+    """Both methods at one precision."""
+    thinking = {"enable_thinking": True}
+    engine = engine_for(MODEL, bits, template_options=thinking, device=None, compute_dtype=None)
+    task, decoding = load_task(TASK), Decoding(0.6, 2)
+    items = task.items(n, 2)
+    opening, close = profile.identity["thinking"]
+    methods = {
+        "landed": build_method("landed", bits=bits, budget=BUDGET, answers="gsm8k", opening=opening, close=close),
+        "settled": build_method("settled", bits=bits, budget=BUDGET, profile=profile, declare={"task": TASK}),
+    }
+    rows: Row = {}
+    right: dict[str, list[bool]] = {}
+    for name in ("warm-up", *methods):
+        method = methods[name if name in methods else "settled"]
+        some = items if name in methods else items[:64]
+        requests = [
+            Request(str(i), task.prompt(item), method, seed=i, question=item.question) for i, item in enumerate(some)
+        ]
+        row, done = measured(engine, requests, decoding, batch)
+        if name not in methods:
+            continue
+        right[name] = [task.correct(done[str(i)].answer, item) for i, item in enumerate(items)]
+        rows[name] = {**row, "accuracy": sum(right[name]) / n, "joules_per_answer": per(row["joules"], n)}
+        print(bits, name, rows[name], flush=True)
+    lost = sum(full and not stopped for full, stopped in zip(right["landed"], right["settled"], strict=True))
+    rescued = sum(stopped and not full for full, stopped in zip(right["landed"], right["settled"], strict=True))
+    full, stopped = rows["landed"], rows["settled"]
+    tokens_saved, time_saved = (1 - stopped[key] / full[key] for key in ("tokens", "seconds"))
+    return {
+        "bits": bits,
+        "n": n,
+        "methods": rows,
+        "lost": lost,
+        "lost_interval": wilson(lost, n),
+        "rescued": rescued,
+        "tokens_saved": tokens_saved,
+        "time_saved": time_saved,
+        "time_saved_over_tokens_saved": time_saved / tokens_saved,
+        "promise": profile.evidence[str(bits)],
+    }
+
+
+def per(joules: float | None, n: int) -> float | None:
+    """Joules an answer, where they are known."""
+    return None if joules is None else joules / n
+
+
+def main() -> None:
+    """All precisions."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--n", type=int, default=4096, help="problems (%(default)s)")
+    parser.add_argument("--batch", type=int, default=1024, help="rows decoded together (%(default)s)")
+    parser.add_argument("--bits", default=",".join(map(str, BITS)), help="%(default)s")
+    args = parser.parse_args()
+    profile = load_profile(args.profile)
+    rows = []
+    for bits in map(int, args.bits.split(",")):
+        rows.append(live(bits, profile, args.n, args.batch))
+        write_json(args.out, {"schema": 1, "model": MODEL, "task": TASK, "budget": BUDGET, "batch": args.batch,
+                              "rows": rows, "environment": environment()})  # fmt: skip
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()
