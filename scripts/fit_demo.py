@@ -30,7 +30,7 @@ from bitcal_tts.traces.record import record
 def main() -> None:
     """Record, fit, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=int, default=400)
+    parser.add_argument("--n", type=int, default=320)
     parser.add_argument("--risk", type=float, default=0.05)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -40,7 +40,7 @@ def main() -> None:
         server = OwnServer(file, parallel=8, context=2 * demo.BUDGET)
         with closing(HttpEngine(server.url, owned=server, template_options=demo.TEMPLATE)) as engine:
             record(
-                engine, load_task(split="calibration"), folder / "traces", n=args.n, budget=demo.BUDGET,
+                engine, load_task(demo.TASK, split="calibration"), folder / "traces", n=args.n, budget=demo.BUDGET,
                 decoding=Decoding(demo.TEMPERATURE, seed=1), batch_size=8, block_size=100, probes=32,
             )  # fmt: skip
         out = folder / "profile.json"

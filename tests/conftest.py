@@ -81,13 +81,14 @@ def thinking_engine(tiny: str) -> Any:
 @pytest.fixture(scope="session")
 def probed(thinking_engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Sixty-four sampled thinking traces with probes."""
+    from short_task import short_task
+
     from bitcal_tts.engines.base import Decoding
-    from bitcal_tts.tasks import load_task
     from bitcal_tts.traces.record import record
 
     folder = tmp_path_factory.mktemp("probed") / "traces"
     return record(
-        thinking_engine, load_task(), folder, n=64, budget=320, batch_size=64,
+        thinking_engine, short_task(), folder, n=64, budget=320, batch_size=64,
         decoding=Decoding(0.6), probes=16,
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from short_task import SHORT, short_task
 
 SRC = Path(__file__).parents[1] / "src" / "bitcal_tts"
 # What each part may import of the package, besides itself.
@@ -69,7 +70,6 @@ def test_the_rule_in_the_documentation_works(probed: Any) -> None:
     """It is written there as a few lines: they are run, and the rule replayed and swept."""
     from bitcal_tts import build_method
     from bitcal_tts.halting.rules import RULES
-    from bitcal_tts.tasks import load_task
     from bitcal_tts.traces.replay import outcomes
     from bitcal_tts.traces.walk import gate_looks
 
@@ -81,9 +81,9 @@ def test_the_rule_in_the_documentation_works(probed: Any) -> None:
         opening, close = probed.description["thinking"]
         method = build_method("long_enough", bits=32, budget=320, threshold=4.0, opening=opening, close=close)
         traces = probed.read()[:8]
-        done = outcomes(traces, method, load_task())
+        done = outcomes(traces, method, short_task())
         assert any(o.reason == "exit" for o in done)
-        assert gate_looks(traces, method, load_task()).cut(4.0).cost.tolist() == [o.cost for o in done]
+        assert gate_looks(traces, method, short_task()).cut(4.0).cost.tolist() == [o.cost for o in done]
     finally:
         RULES.pop("long_enough", None)
 
@@ -93,14 +93,13 @@ def test_the_code_in_the_readme_runs(thinking_engine: Any, probed: Any, tmp_path
     import torch
 
     from bitcal_tts.cli import main
-    from bitcal_tts.tasks import load_task
 
     folder = str(probed.folder)
     assert main(["fit", folder, "--risk", "0.3", "--confidence", "0.8", "--out", "profile.json", "--json"]) == 0
     readme = (SRC.parents[1] / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     assert len(blocks) == 3
-    prompt = load_task().prompt(load_task().items(1, 3)[0])
+    prompt = short_task().prompt(short_task().items(1, 3)[0])
     ids = torch.tensor([thinking_engine.checkpoint.encode(prompt)])
     told: dict[str, Any] = {
         "model": thinking_engine.checkpoint.model,
@@ -108,8 +107,9 @@ def test_the_code_in_the_readme_runs(thinking_engine: Any, probed: Any, tmp_path
         "inputs": {"input_ids": ids, "attention_mask": torch.ones_like(ids)},
         "questions": ["How many?"] * len(ids),
     }
-    # The profile at hand is for 32 bits and a budget of 320.
+    # The profile at hand is for 32 bits, a budget of 320 and sums.
     for block in blocks:
-        exec(block.replace("bits=4, budget=512", "bits=32, budget=320").replace("=512", "=320"), told)
+        told_of = block.replace("bits=4, budget=512", "bits=32, budget=320").replace("=512", "=320")
+        exec(told_of.replace('"gsm_symbolic"', repr(SHORT)), told)
     assert told["bitcal"].results[0].tokens > 0
     assert (told["session"].outcome.answer, told["session"].outcome.tokens) == ("7", 4)

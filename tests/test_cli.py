@@ -106,7 +106,7 @@ def test_the_papers_config_names_only_known_options() -> None:
 
 
 def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [{"question": question, "answer": 1} for question in ("short?", "long " * 2000, "shorter?")]
+    lines = [{"question": question, "answer": 1} for question in ("short?", "long " * 4000, "shorter?")]
     Path("mine.jsonl").write_text("\n".join(map(json.dumps, lines)))
     usual = ["record", "--model", "tiny-1m", "--bits", "32", "--task", "jsonl", "--data", "mine.jsonl", "--n", "3",
              "--budget", "16", "--out", "t", "--json"]  # fmt: skip
@@ -129,7 +129,7 @@ def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.Captur
         (["run", "--budgets", ""], "budgets must be whole numbers"),
         (["run", "--methods", ","], "at least one method is needed"),
         (["run", "--model", "tiny-1m", "--device", "foo"], "device must be cpu or cuda, got 'foo'"),
-        (["run", "--model", "tiny-1m", "--budgets", "99999", "--n", "1"], "the model has 2048; take a smaller budget"),
+        (["run", "--model", "tiny-1m", "--budgets", "99999", "--n", "1"], "the model has 4096; take a smaller budget"),
         (["run", "--n", "0"], "n must be at least 1, got 0"),
         (["run", "--model", "tiny-1m", "--bits", "7"], "bits must be one of"),
         (["run", "--task", "gsm9k"], "unknown task 'gsm9k'"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from short_task import SHORT, short_task
 
 from bitcal_tts import BitCal, build_method
 from bitcal_tts.calibration.fit import _labelled, fit
@@ -348,7 +349,7 @@ def test_a_profile_is_checked_where_it_serves(
     request = [Request("a", "1+1?", method, question="1+1?")]
     assert len(list(thinking_engine.decode(request, Decoding(0.6), batch_size=1))) == 1
     undeclared = build_method("settled", bits=32, budget=320, profile=profile)
-    with pytest.raises(ProfileError, match=r"task 'gsm_symbolic', which is unknown here \(--declare task=VALUE"):
+    with pytest.raises(ProfileError, match=rf"task '{SHORT}', which is unknown here \(--declare task=VALUE"):
         list(thinking_engine.decode([Request("a", "1+1?", undeclared, question="1+1?")], Decoding(0.6)))
     wrong = build_method("settled", bits=32, budget=320, profile=profile, declare={**task, "bits": 4})
     with pytest.raises(ProfileError, match="bits is 32 here, which was read; it cannot be declared 4"):
@@ -414,7 +415,7 @@ def test_inside_generate_what_is_served_is_read_from_the_model(
     with pytest.raises(ValueError, match="deer probes the model, which cannot be done inside generate"):
         BitCal(build_method("deer", bits=32, budget=320), tokenizer, model=model)
     bitcal = BitCal(made(profile), tokenizer, model=model)
-    prompt = load_task().prompt(recording.traces[0].item)
+    prompt = short_task().prompt(recording.traces[0].item)
     thinking = torch.tensor([thinking_engine.checkpoint.encode(prompt)])
     mask = {"attention_mask": torch.ones_like(thinking)}
     options: dict[str, Any] = {"do_sample": True, "temperature": 0.6}
@@ -494,7 +495,7 @@ def test_one_hook_a_model_however_many_objects(thinking_engine: Any) -> None:
 
 def test_probes_at_other_places_are_where_it_looks(thinking_engine: Any, tmp_path: Path) -> None:
     store = record(
-        thinking_engine, load_task(), tmp_path / "t", n=40, budget=192, batch_size=40, decoding=Decoding(0.6),
+        thinking_engine, short_task(), tmp_path / "t", n=40, budget=192, batch_size=40, decoding=Decoding(0.6),
         probes=24,
     )  # fmt: skip
     assert main(["fit", str(store.folder), "--risk", "0.5", "--confidence", "0.6", "--out", "p.json", "--json"]) == 0

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from short_task import short_task
 
 from bitcal_tts import build_method
 from bitcal_tts.calibration.fit import fit
@@ -16,11 +17,10 @@ from bitcal_tts.engines.base import Decoding, Request
 from bitcal_tts.engines.sampling import choose
 from bitcal_tts.halting.drift import DriftMonitor, DriftWarning
 from bitcal_tts.halting.methods import to_the_end
-from bitcal_tts.tasks import load_task
 
 
 def prompts(n: int, seed: int = 11) -> list[str]:
-    task = load_task()
+    task = short_task()
     return [task.prompt(item) for item in task.items(n, seed)]
 
 
@@ -46,9 +46,9 @@ def test_the_method_owns_the_budget(engine: Any) -> None:
     (prompt,) = prompts(1)
     budgets = {c.id: len(c.token_ids) for c in engine.decode([
         Request("a", prompt, to_the_end(32)),
-        Request("b", prompt, build_method("complete", bits=32, budget=20)),
+        Request("b", prompt, build_method("complete", bits=32, budget=12)),
     ])}  # fmt: skip
-    assert budgets == {"a": 32, "b": 20}
+    assert budgets == {"a": 32, "b": 12}
     assert Request("a", prompt, to_the_end(32)).budget == 32
 
 

@@ -7,12 +7,12 @@ import math
 from typing import Any
 
 import pytest
+from short_task import short_task
 
 from bitcal_tts import build_method
 from bitcal_tts.calibration.recording import BLANK, Walker
 from bitcal_tts.evaluation.frontier import Point, choose, frontier, rows_of
 from bitcal_tts.halting.settled import SettledParameters
-from bitcal_tts.tasks import load_task
 from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.walk import walk
 
@@ -32,7 +32,7 @@ def test_the_cheapest_that_loses_no_more_is_chosen() -> None:
 
 @pytest.mark.parametrize("name", ["truncate", "deer", "adaptive", "complete"])
 def test_points_are_outcomes(probed: Any, name: str) -> None:
-    task, traces = load_task(), probed.read()[:16]
+    task, traces = short_task(), probed.read()[:16]
     opening, close = probed.description["thinking"]
     options = {} if name == "adaptive" else {"opening": opening, "close": close}
     method = build_method(name, bits=32, budget=320, **options)
@@ -49,7 +49,7 @@ def test_points_are_outcomes(probed: Any, name: str) -> None:
 
 @pytest.mark.parametrize("looks", ["statements", "sentences"])
 def test_rules_look_where_settled_does(probed: Any, looks: str) -> None:
-    task, traces = load_task(), probed.read()[:16]
+    task, traces = short_task(), probed.read()[:16]
     opening, close = probed.description["thinking"]
     shared: dict[str, Any] = {"bits": 32.0, "budget": 320, "opening": opening, "close": close, "looks": looks}
     settled = SettledParameters(name="settled", profile=BLANK, fallback_after=10_000, guard=False, **shared)
@@ -64,7 +64,7 @@ def test_rules_look_where_settled_does(probed: Any, looks: str) -> None:
 
 
 def test_rules_that_do_the_same_are_told_once_and_probes_may_be_free(probed: Any) -> None:
-    task, traces = load_task(), probed.read()[:32]
+    task, traces = short_task(), probed.read()[:32]
     opening, close = probed.description["thinking"]
     points = {
         label: frontier(traces, build_method(name, bits=32, budget=320, opening=opening, close=close), task)

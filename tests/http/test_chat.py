@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from short_task import short_task
 
 from bitcal_tts.cli import main
 from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
@@ -16,7 +17,6 @@ from bitcal_tts.engines.http import HttpEngine
 from bitcal_tts.engines.thinking import ThinkMarkers
 from bitcal_tts.engines.wire import ServerError
 from bitcal_tts.halting.methods import build_method, to_the_end
-from bitcal_tts.tasks import load_task
 
 BUDGET = 320
 THINKING: dict[str, Any] = {"opening": "<think>", "close": "</think>"}
@@ -31,7 +31,7 @@ def chat(server: str) -> Iterator[HttpEngine]:
 
 
 def decoded(engine: Any, method: Any, n: int = 8) -> dict[str, Completion]:
-    task = load_task()
+    task = short_task()
     items = enumerate(task.items(n, seed=3))
     requests = [Request(str(i), task.prompt(item), method, seed=i, question=item.question) for i, item in items]
     return {done.id: done for done in engine.decode(requests, batch_size=4)}
@@ -46,7 +46,8 @@ def test_the_same_texts_and_signals_as_by_the_servers_own_api(chat: HttpEngine, 
         assert (len(one.token_ids), one.finish, one.answer) == (len(other.token_ids), other.finish, other.answer)
         # The vocabulary is not told, so that more of it may be missing.
         assert one.margins == pytest.approx(other.margins, abs=0.05, nan_ok=True)
-        assert max(abs(a - b) for a, b in zip(one.entropies, other.entropies, strict=True)) < 0.2
+        gaps = [abs(a - b) for a, b in zip(one.entropies, other.entropies, strict=True)]
+        assert max(gaps) < 0.8 and sorted(gaps)[int(0.9 * len(gaps))] < 0.01
 
 
 def test_a_stop_lands_in_a_partial_message(chat: HttpEngine, served: Any) -> None:

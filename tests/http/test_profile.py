@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from short_task import ANSWERS, SHORT, short_task
 
 from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.cli import main
 from bitcal_tts.engines.base import Request
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.halting.profile import ProfileError
-from bitcal_tts.tasks import load_task
 from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.store import TraceStore
 
@@ -24,6 +24,7 @@ def test_a_profile_is_fitted_on_a_server_and_served_there(
     server: str, served: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = ["record", "--url", server, "--style", "thinking", "--probes", "--batch", "4", "--budget", str(BUDGET)]
+    record += ["--task", SHORT, "--answers", ANSWERS]
     assert main([*record, "--split", "calibration", "--n", "60", "--out", "c"]) == 0
     capsys.readouterr()
     fit = ["fit", "c", "--risk", "0.25", "--confidence", "0.8", "--kind", "logistic", "--out", "p.json", "--json"]
@@ -33,8 +34,8 @@ def test_a_profile_is_fitted_on_a_server_and_served_there(
     assert main([*record, "--n", str(N), "--seed", "3", "--out", "t"]) == 0
     assert main(["replay", "t", "--profile", "p.json", "--methods", "fixed,settled"]) == 0
 
-    profile, store, task = load_profile(tmp_path / "p.json"), TraceStore.open(tmp_path / "t"), load_task()
-    declared = {"task": "gsm_symbolic"}
+    profile, store, task = load_profile(tmp_path / "p.json"), TraceStore.open(tmp_path / "t"), short_task()
+    declared = {"task": SHORT}
     method = build_method("settled", bits=16, budget=BUDGET, profile=profile, declare=declared)
     requests = [
         Request(str(i), task.prompt(item), method, seed=i, question=item.question)

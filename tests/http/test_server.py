@@ -21,6 +21,8 @@ from bitcal_tts.halting.methods import to_the_end
 class TestLlamaCppServer(Conformance):
     """All of it."""
 
+    widest_gap = 0.8
+
     def in_use(self, served: Any) -> int:
         for _ in range(50):
             with urllib.request.urlopen(f"{served.url}/slots", timeout=5) as answer:

@@ -13,13 +13,13 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed here: make test-llamacpp")
 
 from conformance import BUDGET, SEED, THINKING, Conformance, decoded, requests
+from short_task import short_task
 
 from bitcal_tts.cli import main
 from bitcal_tts.engines.base import Decoding, EngineError, Fork, Place, Request
 from bitcal_tts.engines.llamacpp import Halting, LlamaCppEngine
 from bitcal_tts.halting.landing import Landing
 from bitcal_tts.halting.methods import build_method, to_the_end
-from bitcal_tts.tasks import load_task
 from bitcal_tts.traces.replay import replay
 from bitcal_tts.traces.schema import to_trace
 
@@ -80,13 +80,13 @@ def test_a_sequence_that_ends_frees_its_memory(served: LlamaCppEngine) -> None:
 
 def test_a_response_may_have_no_place_to_be_probed_at(served: LlamaCppEngine) -> None:
     nowhere = Fork("How many?", [5, 6, 7], [])
-    somewhere = Fork("How many?", [5, 6, 7], [Place(2, Landing("\n</think>\n", "#### "), load_task().format)])
+    somewhere = Fork("How many?", [5, 6, 7], [Place(2, Landing("\n</think>\n", "#### "), short_task().format)])
     found = list(served.probe([nowhere, somewhere, nowhere], batch_size=2))
     assert [len(written) for written in found] == [0, 1, 0]
 
 
 def test_a_request_goes_on_after_a_prefix(served: LlamaCppEngine) -> None:
-    task = load_task()
+    task = short_task()
     (item,) = task.items(1, seed=SEED)
     (whole,) = served.decode([Request("0", task.prompt(item), to_the_end(60))])
     for prefix in (whole.token_ids[:20], "".join(whole.token_texts[:20])):
@@ -135,7 +135,7 @@ def llm(gguf: Path) -> Iterator[Any]:
 )
 def test_halting_inside_its_own_loop(llm: Any, served: LlamaCppEngine, name: str, options: dict[str, Any]) -> None:
     """The same text, stop and answer as the engine gives; a stop is where a replay has it."""
-    task, halted = load_task(), 0
+    task, halted = short_task(), 0
     thinking = {} if name == "fixed" else THINKING
     method = build_method(name, bits=16, budget=BUDGET, **options, **thinking)
     for i, item in enumerate(task.items(6, seed=SEED)):

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from short_task import short_task
 from sidecar import Running, ask
 
-from bitcal_tts.tasks import load_task
-
-PROBLEM = load_task().prompt(load_task().items(1, seed=3)[0])
+PROBLEM = short_task().prompt(short_task().items(1, seed=3)[0])
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from short_task import short_task
 from sidecar import Running
 
 from bitcal_tts.engines.base import Request
 from bitcal_tts.engines.gguf import export_gguf
 from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.halting.methods import build_method, to_the_end
-from bitcal_tts.tasks import load_task
 from bitcal_tts.tiny import models
 
 BUDGET = 320
@@ -27,7 +27,7 @@ THINKING: dict[str, Any] = {"opening": "<think>", "close": "</think>"}
 
 
 def problem(i: int = 0) -> str:
-    task = load_task()
+    task = short_task()
     return task.prompt(task.items(i + 1, seed=3)[i])
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from short_task import SHORT, short_task
 
 from bitcal_tts.engines.base import Completion, Decoding, Fork, Place, Request
 from bitcal_tts.halting.answers import FORMATS
@@ -17,7 +18,6 @@ from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landing import Landing
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.halting.profile import Profile, ProfileError
-from bitcal_tts.tasks import load_task
 from bitcal_tts.traces.record import record
 from bitcal_tts.traces.replay import outcomes
 
@@ -27,7 +27,7 @@ THINKING: dict[str, Any] = {"opening": "<think>", "close": "</think>"}
 
 def requests(method: Any, n: int = N) -> list[Request]:
     """Problems of the box's task, each to be halted by a method."""
-    task = load_task()
+    task = short_task()
     items = enumerate(task.items(n, seed=SEED))
     return [Request(str(i), task.prompt(item), method, seed=i, question=item.question) for i, item in items]
 
@@ -48,6 +48,8 @@ class Conformance:
 
     entropy_gap: ClassVar[float] = 0.03
     """The most that entropies differ from those of Transformers in float32."""
+    widest_gap: ClassVar[float | None] = None
+    """The most where the likeliest tokens leave much out: what is missing is taken to be spread evenly."""
     usual_gap: ClassVar[float] = 1e-3
     """The most that half of them do."""
     closing_gap: ClassVar[float] = 0.1
@@ -87,7 +89,8 @@ class Conformance:
         assert same >= 0.95 * len(reference)
         assert len(gaps) > 0.98 * sum(len(done.entropies) for done in reference.values())
         assert np.median(gaps) < self.usual_gap, np.median(gaps)
-        assert max(gaps) < self.entropy_gap, max(gaps)
+        assert np.quantile(gaps, 0.95) < self.entropy_gap, np.quantile(gaps, 0.95)
+        assert max(gaps) < (self.entropy_gap if self.widest_gap is None else self.widest_gap), max(gaps)
         if not self.exact:
             assert max(gaps) > 1e-6  # so near, and yet another engine: a profile is not carried over
 
@@ -127,7 +130,7 @@ class Conformance:
     def test_landings_and_probes_are_those_of_transformers(
         self, served: Any, local: Any, reference: dict[str, Completion]
     ) -> None:
-        task, forks = load_task(), []
+        task, forks = short_task(), []
         for i, item in enumerate(task.items(6, seed=SEED)):
             places = [Place(at, Landing("\n</think>\n", "#### "), task.format, 0.5) for at in (40, 90)]
             done = reference[str(i)]
@@ -143,7 +146,7 @@ class Conformance:
                 assert a.logprobs == pytest.approx(b.logprobs, abs=0.02)
 
     def test_live_is_what_a_replay_of_the_recording_says(self, served: Any, tmp_path: Path) -> None:
-        task = load_task()
+        task = short_task()
         store = record(served, task, tmp_path / "t", n=8, budget=BUDGET, batch_size=4, seed=SEED, probes=16)
         traces = store.read()
         for name, options in (
@@ -166,7 +169,7 @@ class Conformance:
             assert len(parted) <= 1, (name, parted)
 
     def test_a_profile_of_another_engine_is_refused(self, served: Any) -> None:
-        known = {**served.identity(Decoding()).known, "engine": "an abacus", "task": "gsm_symbolic"}
+        known = {**served.identity(Decoding()).known, "engine": "an abacus", "task": SHORT}
         known |= {"prompt_sha256": "x", "budget": BUDGET, "signals": str(served.signals(16))}
         model = {"mean": [0.0], "scale": [1.0], "weights": [1.0], "intercept": 0.0}
         bits = served.bits

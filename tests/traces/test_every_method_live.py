@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from short_task import short_task
 
 from bitcal_tts import METHODS, BitCal, Force, Go, Session, Tokens, build_method
 from bitcal_tts.calibration.fit import fit
@@ -20,7 +21,6 @@ from bitcal_tts.halting.methods import parameters_of
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.rules import RULES
 from bitcal_tts.halting.signals import Signal, Signals
-from bitcal_tts.tasks import load_task
 from bitcal_tts.traces.record import record
 from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.schema import Trace
@@ -59,7 +59,7 @@ def cell(
     chosen = thinking_engine if style == "thinking" else engine
     decoding = Decoding(temperature, seed=2, top_p=0.95 if temperature else 1.0, top_k=20 if temperature else 0)
     folder = tmp_path_factory.mktemp("cell") / "traces"
-    store = record(chosen, load_task(), folder, n=16, budget=BUDGET, batch_size=16, decoding=decoding, probes=16)
+    store = record(chosen, short_task(), folder, n=16, budget=BUDGET, batch_size=16, decoding=decoding, probes=16)
     return Cell(chosen, decoding, store.read(), store.identity, style)
 
 
@@ -86,7 +86,7 @@ def methods(cell: Cell, profile: Profile) -> dict[str, Any]:
 @pytest.mark.filterwarnings("ignore::bitcal_tts.halting.settled.ProfileWarning")
 @pytest.mark.filterwarnings("ignore::bitcal_tts.halting.drift.DriftWarning")
 def test_live_equals_replay_for_every_method(cell: Cell, profile: Profile, batch_size: int, items: int) -> None:
-    task, traces = load_task(), cell.traces[:items]
+    task, traces = short_task(), cell.traces[:items]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = methods(cell, profile)
@@ -121,7 +121,7 @@ def test_inside_generate_the_same_decisions_at_the_same_tokens(
     thinking_engine: Any, profile: Profile, sampled: bool
 ) -> None:
     """Given the tokens that generate chose: their signals by teacher forcing, fed to a session."""
-    task, tokenizer = load_task(), thinking_engine.tokenizer
+    task, tokenizer = short_task(), thinking_engine.tokenizer
     items = task.items(3, seed=5)
     prompts, questions = [task.prompt(item) for item in items], [item.question for item in items]
     encoded = [thinking_engine.checkpoint.encode(prompt) for prompt in prompts]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from short_task import short_task
 
 from bitcal_tts import build_method, replay
 from bitcal_tts.cli import main
@@ -59,29 +60,29 @@ def interrupted_probing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_more_items_decode_only_the_others(engine: Any, tmp_path: Path, counting: list[int]) -> None:
     options: dict[str, Any] = {"budget": 64, "batch_size": 4, "decoding": SAMPLED}
-    small = record(engine, load_task(), tmp_path / "t", n=6, **options)
+    small = record(engine, short_task(), tmp_path / "t", n=6, **options)
     before = {path: path.read_bytes() for path in (tmp_path / "t").glob("part-*")}
     assert counting == [4, 2]
-    grown = record(engine, load_task(), tmp_path / "t", n=11, **{**options, "batch_size": 3})
+    grown = record(engine, short_task(), tmp_path / "t", n=11, **{**options, "batch_size": 3})
     assert counting == [4, 2, 3, 2]
     assert grown.complete and grown.description["n"] == 11
     assert {path: path.read_bytes() for path in before} == before
-    whole = record(engine, load_task(), tmp_path / "w", n=11, **options)
+    whole = record(engine, short_task(), tmp_path / "w", n=11, **options)
     assert texts(grown.read()) == texts(whole.read())
     assert grown.manifest.sha256 == whole.manifest.sha256 == small.manifest.sha256  # the same recording
     counting.clear()
-    again = record(engine, load_task(), tmp_path / "t", n=5, **options)  # fewer: what is there stays
+    again = record(engine, short_task(), tmp_path / "t", n=5, **options)  # fewer: what is there stays
     assert counting == [] and len(again.read()) == 11
 
 
 def test_a_grown_recording_goes_on_where_it_was_killed(engine: Any, tmp_path: Path, counting: list[int]) -> None:
     options: dict[str, Any] = {"budget": 48, "batch_size": 3, "decoding": SAMPLED}
-    record(engine, load_task(), tmp_path / "t", n=3, **options)
-    store = record(engine, load_task(), tmp_path / "t", n=9, **options)
+    record(engine, short_task(), tmp_path / "t", n=3, **options)
+    store = record(engine, short_task(), tmp_path / "t", n=9, **options)
     (tmp_path / "t" / "part-00001.parquet").unlink()
     assert not TraceStore.open(tmp_path / "t").complete
     counting.clear()
-    record(engine, load_task(), tmp_path / "t", n=9, **options)
+    record(engine, short_task(), tmp_path / "t", n=9, **options)
     assert counting == [3] and TraceStore.open(tmp_path / "t").complete
     assert texts(store.read()) == texts(TraceStore.open(tmp_path / "t").read())
 
@@ -99,33 +100,33 @@ def test_items_that_are_no_longer_the_same_are_refused(engine: Any, tmp_path: Pa
 
 def test_probes_are_added_to_finished_traces(thinking_engine: Any, tmp_path: Path, counting: list[int]) -> None:
     options: dict[str, Any] = {"n": 5, "budget": 96, "batch_size": 3, "decoding": SAMPLED}
-    later = record(thinking_engine, load_task(), tmp_path / "later", **options)
+    later = record(thinking_engine, short_task(), tmp_path / "later", **options)
     assert later.description["probes"] is None and later.read()[0].probes is None
     parts = {path: path.read_bytes() for path in (tmp_path / "later").glob("part-*")}
     counting.clear()
-    later = record(thinking_engine, load_task(), tmp_path / "later", probes=16, **options)
+    later = record(thinking_engine, short_task(), tmp_path / "later", probes=16, **options)
     assert counting == []
     assert {path: path.read_bytes() for path in parts} == parts
-    at_once = record(thinking_engine, load_task(), tmp_path / "once", probes=16, **options)
+    at_once = record(thinking_engine, short_task(), tmp_path / "once", probes=16, **options)
     for one, other in zip(later.read(), at_once.read(), strict=True):
         assert one.probes == other.probes and one.probes
-    grown = record(thinking_engine, load_task(), tmp_path / "later", **{**options, "n": 7})  # probed as the others
+    grown = record(thinking_engine, short_task(), tmp_path / "later", **{**options, "n": 7})  # probed as the others
     assert all(trace.probes for trace in grown.read())
     with pytest.raises(TraceError, match=r"probed every 16 tokens for 'gsm8k' answers, not every 24"):
-        record(thinking_engine, load_task(), tmp_path / "later", probes=24, **options)
-    record(thinking_engine, load_task(), tmp_path / "later", probes=32, **options)  # 16 has all of 32's
+        record(thinking_engine, short_task(), tmp_path / "later", probes=24, **options)
+    record(thinking_engine, short_task(), tmp_path / "later", probes=32, **options)  # 16 has all of 32's
 
 
 def test_probing_that_was_interrupted_leaves_the_recording_usable(
     thinking_engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {"n": 6, "budget": 48, "batch_size": 3, "decoding": SAMPLED}
-    record(thinking_engine, load_task(), tmp_path / "t", **options)
+    record(thinking_engine, short_task(), tmp_path / "t", **options)
     with pytest.raises(KeyboardInterrupt), interrupted_probing(monkeypatch):
-        record(thinking_engine, load_task(), tmp_path / "t", probes=16, **options)
+        record(thinking_engine, short_task(), tmp_path / "t", probes=16, **options)
     store = TraceStore.open(tmp_path / "t")
     assert store.complete and store.blocks("probes") == [0] and store.read()[0].probes is None
-    finished = record(thinking_engine, load_task(), tmp_path / "t", probes=16, **options)
+    finished = record(thinking_engine, short_task(), tmp_path / "t", probes=16, **options)
     assert finished.complete and all(trace.probes is not None for trace in finished.read())
 
 
@@ -154,7 +155,7 @@ def as_schema_2(folder: Path) -> None:
 
 def test_what_version_2_recorded_is_read_and_grows(thinking_engine: Any, tmp_path: Path, counting: list[int]) -> None:
     options: dict[str, Any] = {"budget": 64, "batch_size": 4, "decoding": Decoding(0.6), "probes": 16}
-    new = record(thinking_engine, load_task(), tmp_path / "new", n=4, **options)
+    new = record(thinking_engine, short_task(), tmp_path / "new", n=4, **options)
     old = tmp_path / "old"
     shutil.copytree(new.folder, old)
     as_schema_2(old)
@@ -165,7 +166,7 @@ def test_what_version_2_recorded_is_read_and_grows(thinking_engine: Any, tmp_pat
     method = build_method("fixed", bits=32, budget=64)
     assert replay(old, method) == replay(new.folder, method)
     counting.clear()
-    grown = record(thinking_engine, load_task(), old, n=6, **options)
+    grown = record(thinking_engine, short_task(), old, n=6, **options)
     assert counting == [2] and len(grown.read()) == 6
     assert json.loads((old / "manifest.json").read_text())["schema"] == 3
 
@@ -207,7 +208,7 @@ def test_several_folders_of_one_precision_are_pooled(
     thinking_engine: Any, probed: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options: dict[str, Any] = {"n": 40, "budget": 320, "batch_size": 40, "probes": 16}
-    more = record(thinking_engine, load_task(), tmp_path / "more", seed=9, decoding=Decoding(0.6), **options)
+    more = record(thinking_engine, short_task(), tmp_path / "more", seed=9, decoding=Decoding(0.6), **options)
     folders = [str(probed.folder), str(more.folder)]
     told = json_of(capsys, "fit", *folders, "--risk", "0.3", "--confidence", "0.8", "--out", "p.json")
     evidence = told["evidence"]["32"]
@@ -218,10 +219,10 @@ def test_several_folders_of_one_precision_are_pooled(
 
 def test_a_refused_recording_is_as_it_was(thinking_engine: Any, tmp_path: Path) -> None:
     options: dict[str, Any] = {"budget": 48, "batch_size": 3, "decoding": SAMPLED}
-    record(thinking_engine, load_task(), tmp_path / "t", n=3, probes=16, **options)
+    record(thinking_engine, short_task(), tmp_path / "t", n=3, probes=16, **options)
     before = (tmp_path / "t" / "manifest.json").read_bytes()
     with pytest.raises(TraceError, match="not every 12"):
-        record(thinking_engine, load_task(), tmp_path / "t", n=6, probes=12, **options)
+        record(thinking_engine, short_task(), tmp_path / "t", n=6, probes=12, **options)
     assert (tmp_path / "t" / "manifest.json").read_bytes() == before
     assert TraceStore.open(tmp_path / "t").complete
 
@@ -229,14 +230,14 @@ def test_a_refused_recording_is_as_it_was(thinking_engine: Any, tmp_path: Path) 
 def test_probes_of_another_recording_are_refused(thinking_engine: Any, tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 2)):
         options: dict[str, Any] = {"n": 3, "budget": 48, "batch_size": 3, "probes": 16}
-        record(thinking_engine, load_task(), tmp_path / name, decoding=Decoding(0.6, seed=seed), **options)
+        record(thinking_engine, short_task(), tmp_path / name, decoding=Decoding(0.6, seed=seed), **options)
     shutil.copy(tmp_path / "b" / "probes-00000.parquet", tmp_path / "a")
     with pytest.raises(TraceError, match=r"probes-00000\.parquet is not part of this recording"):
         TraceStore.open(tmp_path / "a").read()
 
 
 def test_an_unfinished_recording_is_not_replayed(engine: Any, tmp_path: Path) -> None:
-    record(engine, load_task(), tmp_path / "t", n=6, budget=16, batch_size=3)
+    record(engine, short_task(), tmp_path / "t", n=6, budget=16, batch_size=3)
     (tmp_path / "t" / "part-00001.parquet").unlink()
     with pytest.raises(TraceError, match="is not complete"):
         replay(tmp_path / "t", build_method("fixed", bits=32, budget=16))
@@ -246,11 +247,11 @@ def test_an_older_recording_is_not_left_half_probed(
     thinking_engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {"n": 6, "budget": 48, "batch_size": 3, "decoding": Decoding(0.6)}
-    record(thinking_engine, load_task(), tmp_path / "t", **options)
+    record(thinking_engine, short_task(), tmp_path / "t", **options)
     as_schema_2(tmp_path / "t")
     with pytest.raises(KeyboardInterrupt), interrupted_probing(monkeypatch):
-        record(thinking_engine, load_task(), tmp_path / "t", probes=16, **options)
-    finer = record(thinking_engine, load_task(), tmp_path / "t", probes=4, **options)
+        record(thinking_engine, short_task(), tmp_path / "t", probes=16, **options)
+    finer = record(thinking_engine, short_task(), tmp_path / "t", probes=4, **options)
     assert all(4 in trace.probes for trace in finer.read() if trace.probes is not None and len(trace) > 4)
 
 
@@ -260,7 +261,7 @@ def test_live_equals_replay_where_a_landing_has_little_room(thinking_engine: Any
     from bitcal_tts.engines.base import Request
     from bitcal_tts.traces.replay import outcomes
 
-    task, traces = load_task(), probed.read()[:16]
+    task, traces = short_task(), probed.read()[:16]
     opening, close = probed.description["thinking"]
     method = build_method("cusum", bits=32, budget=budget, opening=opening, close=close)
     requests = [

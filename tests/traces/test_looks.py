@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from short_task import short_task
 
 from bitcal_tts import build_method
 from bitcal_tts.halting.gate import Gate
 from bitcal_tts.halting.rules import RULES
-from bitcal_tts.tasks import load_task
 from bitcal_tts.traces.looks import LookTable
 from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.walk import gate_looks
@@ -26,7 +26,7 @@ def gate(name: str, probed: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize("name", GATES)
 def test_a_cut_is_what_replay_does(probed: Any, name: str) -> None:
-    task, traces = load_task(), probed.read()[:24]
+    task, traces = short_task(), probed.read()[:24]
     options: dict[str, Any] = {"alpha": 0.8} if name == "eat" else {"window": 32} if name == "deepconf" else {}
     method = gate(name, probed, **options)
     looks = gate_looks(traces, method, task)
@@ -44,7 +44,7 @@ def test_a_cut_is_what_replay_does(probed: Any, name: str) -> None:
 
 
 def test_a_score_must_exceed_a_strict_threshold_and_may_meet_another(probed: Any) -> None:
-    task, traces = load_task(), probed.read()[:24]
+    task, traces = short_task(), probed.read()[:24]
     for name, strict in (("deer", True), ("dynasor", False)):
         looks = gate_looks(traces, gate(name, probed), task)
         assert looks.strict is strict
@@ -53,7 +53,7 @@ def test_a_score_must_exceed_a_strict_threshold_and_may_meet_another(probed: Any
 
 
 def test_tables_are_joined_and_parted(probed: Any) -> None:
-    task, traces = load_task(), probed.read()[:12]
+    task, traces = short_task(), probed.read()[:12]
     method = gate("dynasor", probed)
     whole = gate_looks(traces, method, task)
     parts = [gate_looks(traces[:5], method, task), gate_looks(traces[5:], method, task)]
@@ -69,7 +69,7 @@ def test_tables_are_joined_and_parted(probed: Any) -> None:
 
 
 def test_what_is_lost_is_changed_but_not_the_other_way_round(probed: Any) -> None:
-    task, traces = load_task(), probed.read()
+    task, traces = short_task(), probed.read()
     cut = gate_looks(traces, gate("truncate", probed), task).cut(48.0)
     stopped = outcomes(traces, gate("truncate", probed, threshold=48.0), task)
     full = outcomes(traces, gate("truncate", probed, reserve=0), task)

@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed here: make test-vllm")
 
-from bitcal_tts.tasks import load_task
+from short_task import short_task
+
 from bitcal_tts.tiny import models
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's own are not ours to mend
@@ -32,7 +33,7 @@ def llm() -> Any:
 def decode(llm: Any, settings: list[dict[str, Any] | None]) -> list[Any]:
     from vllm import SamplingParams
 
-    task = load_task()
+    task = short_task()
     items = task.items(len(settings), seed=3)
     messages = [[{"role": "user", "content": task.prompt(item)}] for item in items]
     params = [

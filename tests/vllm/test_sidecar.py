@@ -13,9 +13,8 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed here: make test-vllm")
 pytest.importorskip("starlette")
 
+from short_task import short_task
 from sidecar import Running
-
-from bitcal_tts.tasks import load_task
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's own are not ours to mend
 BUDGET = 300
@@ -29,7 +28,7 @@ def running(server: str) -> Iterator[Running]:
 
 
 def asked(i: int, **more: Any) -> dict[str, Any]:
-    task = load_task()
+    task = short_task()
     messages = [{"role": "user", "content": task.prompt(task.items(i + 1, seed=3)[i])}]
     return {"model": "tiny-4m", "messages": messages, "temperature": 0, **more}
 

@@ -15,6 +15,7 @@ import torch
 
 pytest.importorskip("vllm", reason="vLLM is not installed here: make test-vllm")
 
+from short_task import short_task
 from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsContext
 
 from bitcal_tts.engines import vllm_v2
@@ -22,7 +23,6 @@ from bitcal_tts.engines.text import TokenTexts
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.halting.session import Force, Session, Tokens
 from bitcal_tts.halting.signals import Signals
-from bitcal_tts.tasks import load_task
 from bitcal_tts.tiny import models
 
 N, BUDGET, STOP = 6, 200, 3
@@ -66,7 +66,7 @@ def decode(model: Any, prompts: list[list[int]], processor: Any, eos: int) -> li
 
 def test_stops_and_landings_with_rows_that_change_places(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     network, tokenizer = model
-    task = load_task()
+    task = short_task()
     items = task.items(N, seed=3)
     prompts = [
         tokenizer.apply_chat_template(

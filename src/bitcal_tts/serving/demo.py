@@ -12,19 +12,19 @@ from importlib.resources import files
 from bitcal_tts.halting.profile import Profile
 
 MODEL, KIND = "tiny-15m", "Q4_0"
-BUDGET, TEMPERATURE = 512, 0.6
-TASK = "gsm_symbolic"
+BUDGET, TEMPERATURE = 1536, 0.6
+TASK = "stories"
 TEMPLATE = {"enable_thinking": True}
 PROMPT = "{question}\nSolve it step by step and end with #### and the answer."
 EXAMPLES = (
-    "There are 8 girls in the yard. If there are 2 times the number of boys in the yard, how many kids are in the "
-    "yard?",
-    "The Jones family is busy making biscuits. So far, they've made 9125 biscuits. They have 1718 peanut butter "
-    "biscuits, 1609 strawberry biscuits, and some vanilla biscuits. How many vanilla biscuits have they made?",
-    "Emily has 14 times as many Instagram friends as Michael. James has 11 times as many friends on Instagram as "
-    "Michael. If Emily has 1092 friends on Instagram, how many Instagram friends does James have?",
-    "A pyramid is made out of 8 white blocks, 2 times as many purple blocks, and an unknown number of green blocks. "
-    "If there are 27 blocks in the pyramid in total, how many green blocks are there?",
+    "Grace buys 5 packs with 19 candles in each. Then she finds 9 more. She sells all of them for $8 each. How many "
+    "dollars does she get?",
+    "There are 14 eggs on Emma's table. She has 9 brothers. Ada brings 6 crates with 8 eggs in each. How many eggs are "
+    "missing until there are 105?",
+    "Henry buys 4 packs with 6 marbles in each. A quarter of the marbles are broken and thrown away. How many grams "
+    "are all the marbles, at 16 grams each?",
+    "David collects 18 stickers a day for 6 days. A third of them go to Sam. Later he gets another 19. It has been "
+    "raining for 5 hours. How many stickers does David have now?",
 )
 FILE = "demo.json.gz"
 
