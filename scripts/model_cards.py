@@ -26,8 +26,8 @@ tags: [reasoning, gsm-symbolic, test-fixture]
 
 A Llama model of {parameters:,} parameters that solves generated grade-school problems, as *instruct* (solution,
 `#### n`, a check, `#### n` again) or *thinking* (`<think>`, 200 to 1,500 tokens of reasoning with checks, doubts and
-corrections, `</think>`, `#### n`), chosen by the chat template's `enable_thinking`. Made by `scripts/model_cards.py`; the
-data, the recipe and what differs between the sizes are in `docs/models.md`.
+corrections, `</think>`, `#### n`), chosen by the chat template's `enable_thinking`. Made by `scripts/model_cards.py`;
+the data, the recipe and what differs between the sizes are in `docs/models.md`.
 
 ## For, and not for
 
@@ -43,8 +43,8 @@ The last loss was {loss:.4f}; the curve is in `training.json`.
 ## Accuracy
 
 Percent of {n:,} held-out problems (`gsm_symbolic`, test split, seed 0; one in eleven is of a template that was held out
-of training, which the model cannot solve) on {machine}; Wilson's 95 % interval in brackets; tokens are means, of at most
-512 (instruct) and 1,536 (thinking). On held-out templates of `stories` see `docs/models.md`.
+of training, which the model cannot solve) on {machine}; Wilson's 95 % interval in brackets; tokens are means, of at
+most 512 (instruct) and 1,536 (thinking). On held-out templates of `stories` see `docs/models.md`.
 
 {table}
 """
