@@ -5,8 +5,9 @@
 
 Parts: `fit` writes the profiles from the calibration recordings alone; `promises` replays them on held-out problems of
 held-out templates, on other problems and on another training seed; `bits` asks whether the precision or the error rate
-breaks a promise made at 16 bits; `budgets` cuts the budget; `field` compares every rule on the same traces. Written:
-profiles/*.json, promises.json, bits.json, budgets.json, compare-BITS.json with a figure each, results.md.
+breaks a promise made at 16 bits; `draws` certifies again and again on draws from the held-out problems, as many as
+there might have been; `budgets` cuts the budget; `field` compares every rule on the same traces. Written:
+profiles/*.json, promises.json, bits.json, draws.json, budgets.json, compare-BITS.json with a figure each, results.md.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from bitcal_tts.halting.profile import Profile
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.record import environment
 from bitcal_tts.traces.replay import outcomes
+from promises import Population
+from promises import promises as of_draws
+from promises import tables as draw_tables
 
 BITS = (16, 4, 2)
 CONFIDENCE = 0.9
@@ -44,7 +48,8 @@ PROFILES: dict[str, tuple[str, tuple[int, ...], float]] = {
     "tiny-4m-seed1-0.02": ("tiny-4m-seed1", (4,), 0.02),
 }
 """By name: the model, the precisions whose texts are pooled, and the risk."""
-PARTS = ("fit", "promises", "bits", "budgets", "field")
+PARTS = ("fit", "promises", "bits", "draws", "budgets", "field")
+DRAWS = 400
 Row = dict[str, Any]
 
 
@@ -146,6 +151,16 @@ def why_bits(traces: Path, out: Path) -> None:
     write_json(out / "bits.json", {"schema": 1, "rows": rows, "environment": environment()})
 
 
+def draws(traces: Path, out: Path) -> None:
+    """How often a promise breaks, and what it saves, by how many items it was certified on; the population is known."""
+    profile, rows = load(out, "tiny-15m-0.01"), []
+    for bits in BITS:
+        of = recording(traces, "tiny-15m", bits)
+        table = of.table(int(of.description["budget"]), "sentences").judged(profile.scores)
+        rows += of_draws(f"{bits} bits", Population(table), DRAWS)
+    write_json(out / "draws.json", {"schema": 1, "confidence": CONFIDENCE, "rows": rows, "environment": environment()})
+
+
 def budgets(traces: Path, out: Path) -> None:
     """What the threshold that was certified at the full budget saves and loses at smaller ones; there it is forced."""
     profile, rows = load(out, "tiny-15m-0.01"), []
@@ -178,6 +193,8 @@ def report(out: Path) -> None:
     for name, title in (("promises", "Promises on what was not seen"), ("bits", "A profile of 16 bits elsewhere")):
         if (out / f"{name}.json").is_file():
             parts.append(promise_table(title, json.loads((out / f"{name}.json").read_text())["rows"]))
+    if (out / "draws.json").is_file():
+        parts.append(draw_tables(json.loads((out / "draws.json").read_text())["rows"]).replace("# ", "## ", 1))
     if (out / "budgets.json").is_file():
         parts.append(budget_table(json.loads((out / "budgets.json").read_text())["rows"]))
     told = {b: json.loads(p.read_text()) for b in BITS if (p := out / f"compare-{b}.json").is_file()}
@@ -260,7 +277,7 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore", UnreachableStopWarning)
     (args.out / "profiles").mkdir(parents=True, exist_ok=True)
-    parts = {"fit": fit_all, "promises": promises, "bits": why_bits, "budgets": budgets, "field": field}
+    parts = {"fit": fit_all, "promises": promises, "bits": why_bits, "draws": draws, "budgets": budgets, "field": field}
     for part in filter(None, args.parts.split(",")):
         parts[part](args.traces, args.out)
     report(args.out)
