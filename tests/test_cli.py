@@ -106,7 +106,7 @@ def test_the_papers_config_names_only_known_options() -> None:
 
 
 def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [{"question": question, "answer": 1} for question in ("short?", "long " * 4000, "shorter?")]
+    lines = [{"question": question, "answer": 1} for question in ("short?", "long " * 5000, "shorter?")]
     Path("mine.jsonl").write_text("\n".join(map(json.dumps, lines)))
     usual = ["record", "--model", "tiny-1m", "--bits", "32", "--task", "jsonl", "--data", "mine.jsonl", "--n", "3",
              "--budget", "16", "--out", "t", "--json"]  # fmt: skip

@@ -71,15 +71,27 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return environment(tmp_path_factory.mktemp("traces-only") / "venv", ["traces"])
 
 
+@pytest.fixture(scope="module")
+def stories(thinking_engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording whose answers are scored without the package that makes up problems."""
+    from bitcal_tts.engines.base import Decoding
+    from bitcal_tts.tasks import load_task
+    from bitcal_tts.traces.record import record
+
+    folder = tmp_path_factory.mktemp("stories") / "traces"
+    options: dict[str, Any] = {"n": 40, "budget": 1024, "batch_size": 40, "probes": 16}
+    return record(thinking_engine, load_task("stories"), folder, decoding=Decoding(0.6), **options).folder
+
+
 def test_nothing_heavy_is_there(small: Path) -> None:
     code = f"import importlib.util as u; print([n for n in {(*HEAVY, 'sklearn', 'matplotlib')!r} if u.find_spec(n)])"
     assert subprocess.run([str(small), "-I", "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
 def test_replay_compare_explain_and_import_with_the_traces_extra_alone(
-    small: Path, probed: Any, tmp_path: Path, released: list[dict[str, Any]], shared: Path
+    small: Path, stories: Path, tmp_path: Path, released: list[dict[str, Any]], shared: Path
 ) -> None:
-    folder = str(probed.folder)
+    folder = str(stories)
     assert "complete" in run(small, "replay", folder, "--out", str(tmp_path / "o"))
     assert (tmp_path / "o" / "outcomes.parquet").exists()
     assert "dynasor" in run(small, "compare", folder)
@@ -90,10 +102,10 @@ def test_replay_compare_explain_and_import_with_the_traces_extra_alone(
 
 
 def test_fit_and_report_with_their_extras(
-    probed: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    stories: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     python = environment(tmp_path_factory.mktemp("more") / "venv", ["traces", "fit", "report"])
-    folder, profile, out = str(probed.folder), str(tmp_path / "p.json"), str(tmp_path / "o")
+    folder, profile, out = str(stories), str(tmp_path / "p.json"), str(tmp_path / "o")
     told = run(python, "fit", folder, "--risk", "0.3", "--confidence", "0.8", "--out", profile)
     assert "profile: " in told and "next: bitcal replay" in told
     assert "settled" in run(python, "replay", folder, "--profile", profile, "--out", out)

@@ -44,7 +44,7 @@ def same_tokens(*completions: Completion) -> int:
 
 
 class Conformance:
-    """The suite. Where two tokens are as likely, another batch may choose the other one: one item in a run may part."""
+    """The suite. Where two tokens are as likely, another batch may choose the other one: a few items may part."""
 
     entropy_gap: ClassVar[float] = 0.03
     """The most that entropies differ from those of Transformers in float32."""
@@ -56,6 +56,11 @@ class Conformance:
     """The most that the entropy after a closing lies above it: what the likeliest leave out is spread evenly."""
     exact: ClassVar[bool] = False
     """Whether it is the same arithmetic."""
+
+    @property
+    def parting(self) -> int:
+        """How many of a run may part: wordings of the box's texts are often as likely as each other."""
+        return 1 if self.exact else 4
 
     def in_use(self, served: Any) -> int:
         """Slots or tokens that the engine holds while nothing is decoded."""
@@ -86,8 +91,8 @@ class Conformance:
                 assert here.margins[first] < 0.05, "they part where one token was clearly likelier"
             else:
                 assert (here.text, here.finish, here.answer) == (there.text, there.finish, there.answer)
-        assert same >= 0.95 * len(reference)
-        assert len(gaps) > 0.98 * sum(len(done.entropies) for done in reference.values())
+        assert same >= len(reference) - self.parting
+        assert len(gaps) > (0.98 if self.exact else 0.75) * sum(len(done.entropies) for done in reference.values())
         assert np.median(gaps) < self.usual_gap, np.median(gaps)
         assert np.quantile(gaps, 0.95) < self.entropy_gap, np.quantile(gaps, 0.95)
         assert max(gaps) < (self.entropy_gap if self.widest_gap is None else self.widest_gap), max(gaps)
@@ -123,7 +128,7 @@ class Conformance:
                 assert "####" in done.text
             elif int(done.id) % 2 == 0:
                 assert done.finish == whole.finish
-        assert parted <= 1
+        assert parted <= self.parting
         assert stopped >= 5
         assert self.in_use(served) == 0
 
@@ -138,7 +143,7 @@ class Conformance:
         there = [written for many in served.probe(forks, batch_size=4) for written in many]
         here = [written for many in local.probe(forks, batch_size=4) for written in many]
         agree = [(a.ids, a.forced, a.closed) == (b.ids, b.forced, b.closed) for a, b in zip(there, here, strict=True)]
-        assert sum(agree) >= 11
+        assert sum(agree) >= 12 - self.parting
         for a, b in zip(there, here, strict=True):
             assert b.entropy - 5e-3 < a.entropy < b.entropy + self.closing_gap
             if a.ids == b.ids:
