@@ -145,7 +145,7 @@ class Conformance:
         agree = [(a.ids, a.forced, a.closed) == (b.ids, b.forced, b.closed) for a, b in zip(there, here, strict=True)]
         assert sum(agree) >= 12 - self.parting
         for a, b in zip(there, here, strict=True):
-            assert b.entropy - 5e-3 < a.entropy < b.entropy + self.closing_gap
+            assert b.entropy - self.entropy_gap < a.entropy < b.entropy + self.closing_gap
             if a.ids == b.ids:
                 assert a.texts == b.texts
                 assert a.logprobs == pytest.approx(b.logprobs, abs=0.02)
