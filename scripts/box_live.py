@@ -3,8 +3,8 @@
     python scripts/box_live.py --profile results/box/profiles/tiny-15m-0.01.json --out results/box/live.json
 
 Held-out problems that no profile has seen; a run of each method in turn, alone on the card: lost answers, tokens,
-seconds, latency from a request's prompt to its end, joules where the card tells. Both methods have one request each
-in the same place of the same batch, and the same draws, so that a text is the same up to where it is stopped.
+seconds, latency from a request's prompt to its end, joules where the card tells. Both methods have the same draws; a
+text may part all the same where rows that left have made the batch another one, and counts as lost or rescued then.
 """
 
 from __future__ import annotations
@@ -62,17 +62,18 @@ def live(bits: int, profile: Any, n: int, batch: int) -> Row:
     }
     rows: Row = {}
     right: dict[str, list[bool]] = {}
-    for name in ("warm-up", *methods):
-        method = methods[name if name in methods else "settled"]
-        some = items if name in methods else items[:64]
-        requests = [
-            Request(str(i), task.prompt(item), method, seed=i, question=item.question) for i, item in enumerate(some)
+    requests = {
+        name: [
+            Request(str(i), task.prompt(item), method, seed=i, question=item.question) for i, item in enumerate(items)
         ]
-        row, done = measured(engine, requests, decoding, batch)
-        if name not in methods:
-            continue
+        for name, method in methods.items()
+    }
+    measured(engine, requests["settled"][:64], decoding, batch)  # warm-up
+    for name in methods:
+        row, done = measured(engine, requests[name], decoding, batch)
         right[name] = [task.correct(done[str(i)].answer, item) for i, item in enumerate(items)]
-        rows[name] = {**row, "accuracy": sum(right[name]) / n, "joules_per_answer": per(row["joules"], n)}
+        joules = None if row["joules"] is None else row["joules"] / n
+        rows[name] = {**row, "accuracy": sum(right[name]) / n, "joules_per_answer": joules}
         print(bits, name, rows[name], flush=True)
     lost = sum(full and not stopped for full, stopped in zip(right["landed"], right["settled"], strict=True))
     rescued = sum(stopped and not full for full, stopped in zip(right["landed"], right["settled"], strict=True))
@@ -90,11 +91,6 @@ def live(bits: int, profile: Any, n: int, batch: int) -> Row:
         "time_saved_over_tokens_saved": time_saved / tokens_saved,
         "promise": profile.evidence[str(bits)],
     }
-
-
-def per(joules: float | None, n: int) -> float | None:
-    """Joules an answer, where they are known."""
-    return None if joules is None else joules / n
 
 
 def main() -> None:

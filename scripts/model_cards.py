@@ -74,7 +74,7 @@ def accuracy_table(rows: list[dict[str, Any]], name: str) -> str:
 
 def training_runs(record: dict[str, Any]) -> str:
     """What the training record says of the last run."""
-    again = "Continued from a first run of 430 s; the last one: " if record["continued"] else ""
+    again = "Continued from an earlier run; the last one: " if record["continued"] else ""
     amount = f"{record['tokens'] / 1e6:.0f}M tokens of {record['documents']:,} documents"
     speed = f"{record['tokens_per_second'] / 1e6:.1f}M tokens/s, torch {record['torch']}"
     return f"{again}{amount} in {record['seconds']:.0f} s on one {record['machine']} ({speed})."

@@ -56,11 +56,8 @@ class Conformance:
     """The most that the entropy after a closing lies above it: what the likeliest leave out is spread evenly."""
     exact: ClassVar[bool] = False
     """Whether it is the same arithmetic."""
-
-    @property
-    def parting(self) -> int:
-        """How many of a run may part: wordings of the box's texts are often as likely as each other."""
-        return 1 if self.exact else 4
+    parting: ClassVar[int] = 1
+    """How many of a run may part."""
 
     def in_use(self, served: Any) -> int:
         """Slots or tokens that the engine holds while nothing is decoded."""
@@ -92,7 +89,9 @@ class Conformance:
             else:
                 assert (here.text, here.finish, here.answer) == (there.text, there.finish, there.answer)
         assert same >= len(reference) - self.parting
-        assert len(gaps) > (0.98 if self.exact else 0.75) * sum(len(done.entropies) for done in reference.values())
+        assert len(gaps) > (0.98 if self.parting == 1 else 0.75) * sum(
+            len(done.entropies) for done in reference.values()
+        )
         assert np.median(gaps) < self.usual_gap, np.median(gaps)
         assert np.quantile(gaps, 0.95) < self.entropy_gap, np.quantile(gaps, 0.95)
         assert max(gaps) < (self.entropy_gap if self.widest_gap is None else self.widest_gap), max(gaps)

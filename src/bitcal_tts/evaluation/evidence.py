@@ -9,7 +9,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
-from bitcal_tts.evaluation.drawing import bar, draw_to, line, offset
+from bitcal_tts.evaluation.drawing import draw_to, line
 
 Row = dict[str, Any]
 
@@ -73,31 +73,6 @@ def frontier_figure(result: Row) -> Any:
         0.99, 0.02, "rings: chosen for 1 % lost; cross: as certified", transform=axes.transAxes, ha="right", fontsize=7
     )
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
-    return figure
-
-
-def why_bits_figure(rows: Sequence[Row], risk: float) -> Any:
-    """Lost answers and tokens by precision, for calibrators that know the precision and one that does not."""
-    names = list(dict.fromkeys(row["calibrator"] for row in rows))
-    bits = list(dict.fromkeys(row["bits"] for row in rows))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2))
-    for i, name in enumerate(names):
-        cells = [next(r for r in rows if r["bits"] == b and r["calibrator"] == name) for b in bits]
-        at = [g + offset(i, len(names)) for g in range(len(bits))]
-        errors = [
-            [100 * (c["lost"] - c["lost_low"]) for c in cells],
-            [100 * (c["lost_high"] - c["lost"]) for c in cells],
-        ]
-        options = bar(i, len(names), name)
-        left.bar(at, [100 * c["lost"] for c in cells], yerr=errors, capsize=2, error_kw={"lw": 0.8}, **options)
-        right.bar(at, [100 * c["tokens"] / c["full_tokens"] for c in cells], **options)
-    left.axhline(100 * risk, color="#a3261b", linewidth=1)
-    left.set_ylabel("lost, %, with 95 % intervals")
-    right.set_ylabel("tokens, % of the full run")
-    for axes in (left, right):
-        axes.set_xticks(range(len(bits)), [f"{b:g} bits" for b in bits])
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return figure
 
 
