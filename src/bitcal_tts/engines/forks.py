@@ -6,47 +6,18 @@ Running prompt and text again for every probe would cost as much as the trace is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from bitcal_tts.engines.base import Fork, Place, Written
-from bitcal_tts.engines.cache import RowCache
+from bitcal_tts.engines.base import Decoding, Fork, Written
 from bitcal_tts.engines.forward import Forward
+from bitcal_tts.engines.row import Writer
 from bitcal_tts.engines.sampling import token_signals
-from bitcal_tts.engines.text import TokenTexts, landing_ids
-from bitcal_tts.halting.landing import AnswerWriting
+from bitcal_tts.engines.slots import Slots
 
-Tensor = torch.Tensor
 _LOOK = 4  # steps between looks at what the rows wrote
 _COPIES = 2**30  # bytes of keys and values that are decoded together where the memory is the processor's
 _COPIED_SHARE = 4  # elsewhere: one in so many of the bytes that are free
-
-
-@dataclass
-class _Writer:
-    """A place being written at."""
-
-    written: Written
-    writing: AnswerWriting
-    decoder: TokenTexts
-
-    @property
-    def most(self) -> int:
-        """Tokens that it may come to, what is appended included."""
-        return len(self.written.forced) + max(0, self.writing.limit)
-
-    def take(self, token: int, logprob: float, eos: frozenset[int]) -> None:
-        """Take the next token that the model wrote."""
-        if token in eos:
-            self.writing.over = True
-            return
-        piece = self.decoder.add(token)
-        self.writing.feed(piece)
-        self.written.ids.append(token)
-        self.written.texts.append(piece)
-        self.written.logprobs.append(logprob)
 
 
 def probe_forks(model: Forward, forks: Sequence[Fork], *, batch_size: int) -> Iterator[list[Written]]:
@@ -94,81 +65,37 @@ def _groups(pieces: Sequence[tuple[int, Fork]], size: int) -> Iterator[list[tupl
 
 def _probe_group(model: Forward, forks: Sequence[Fork]) -> Iterator[list[Written]]:
     asked = [fork for fork in forks if fork.places]
-    rows: list[_Writer] = []
+    writers = [Writer.at(place, model.tokenizer) for fork in asked for place in fork.places]
     if asked:
-        prompts = [model.encode(fork.prompt) for fork in asked]
-        lasts = [max(place.tokens for place in fork.places) for fork in asked]
-        whole = [prompt + list(fork.tokens[:last]) for prompt, fork, last in zip(prompts, asked, lasts, strict=True)]
-        prefilled, logits, _ = model.prefill(whole)
-        ends: list[float] = token_signals(logits, logits.argmax(-1))[:, 0].tolist()
-        rows = [
-            _writer(model, place._replace(entropy=end) if place.tokens == last else place)
-            for fork, last, end in zip(asked, lasts, ends, strict=True)
-            for place in fork.places
-        ]
-        longest = max(row.most for row in rows)
-        cache, lengths = _share(prefilled, whole, [len(p) for p in prompts], asked, longest)
-        try:
-            _decode(model, rows, cache, lengths)
-        finally:
-            cache.release()
-    done = iter(rows)
+        _write(model, asked, writers)
+    done = iter(writers)
     for fork in forks:
         yield [next(done).written for _ in fork.places]
 
 
-def _writer(model: Forward, place: Place) -> _Writer:
-    closing, cue = landing_ids(model.tokenizer, place.landing)
-    return _Writer(*place.begin(closing, cue), TokenTexts(model.tokenizer))
-
-
-def _share(
-    prefilled: Any, whole: list[list[int]], prompt_lengths: list[int], forks: Sequence[Fork], max_new: int
-) -> tuple[RowCache, list[int]]:
-    """A cache with a row for every place, each holding what comes before it; and how much that is."""
-    width = max(map(len, whole))
+def _write(model: Forward, forks: Sequence[Fork], writers: Sequence[Writer]) -> None:
+    """Append at every place what is to be appended, and let the model write greedily until its answer is there."""
+    prompts = [model.encode(fork.prompt) for fork in forks]
+    lasts = [max(place.tokens for place in fork.places) for fork in forks]
+    texts = [prompt + list(fork.tokens[:last]) for prompt, fork, last in zip(prompts, forks, lasts, strict=True)]
     at = [(i, place.tokens) for i, fork in enumerate(forks) for place in fork.places]
-    lengths = [prompt_lengths[i] + tokens for i, tokens in at]
-    cache = RowCache(rows=len(at), longest_prompt=max(lengths), max_new=max_new)
-    ends = [width - len(whole[i]) + length for (i, _), length in zip(at, lengths, strict=True)]
-    cache.admit_copies(prefilled, [i for i, _ in at], ends, lengths)
-    return cache, lengths
-
-
-def _decode(model: Forward, rows: list[_Writer], cache: RowCache, lengths: list[int]) -> None:
-    """Feed what is forced, then let every row write greedily until its answer is there."""
-    device = model.device
-    forced_width = max(1, *(len(row.written.forced) for row in rows))
-    forced = torch.zeros(len(rows), forced_width, dtype=torch.long)
-    for i, row in enumerate(rows):
-        forced[i, : len(row.written.forced)] = torch.tensor(row.written.forced)
-    forced = forced.to(device)
-    n_forced = torch.tensor([len(row.written.forced) for row in rows], device=device)
-    positions = torch.tensor(lengths, device=device)
-    total = max(row.most for row in rows)
-    chosen = torch.zeros(len(rows), dtype=torch.long, device=device)
-    pending: list[tuple[Tensor, Tensor]] = []
-    for step in range(total):
-        tokens = torch.where(step < n_forced, forced[:, min(step, forced_width - 1)], chosen)
-        logits, _ = model.step(tokens, positions, cache)
-        positions = positions + 1
-        chosen = logits.argmax(-1)
-        pending.append((chosen, token_signals(logits, chosen)))
-        if len(pending) == _LOOK or step == total - 1:
-            _take(rows, pending, step + 1 - len(pending), model.eos_token_ids)
-            pending = []
-            if all(row.writing.over for row in rows):
-                return
-
-
-def _take(rows: list[_Writer], pending: list[tuple[Tensor, Tensor]], first: int, eos: frozenset[int]) -> None:
-    ids = torch.stack([chosen for chosen, _ in pending], dim=1).tolist()
-    signals = torch.stack([signal for _, signal in pending], dim=1).tolist()
-    for i, row in enumerate(rows):
-        for j in range(len(pending)):
-            fed = first + j + 1  # tokens fed when this one was chosen
-            entropy, logprob, *_ = signals[i][j]
-            if fed == row.written.closed:
-                row.written.entropy = entropy
-            if fed >= len(row.written.forced) and not row.writing.over:
-                row.take(ids[i][j], logprob, eos)
+    lengths = [len(prompts[i]) + tokens for i, tokens in at]
+    total = max(writer.most for writer in writers)
+    slots = Slots(
+        model, len(at), Decoding(), steps=_LOOK, longest=max(lengths), most_new=max(1, total), capture=False
+    )  # fmt: skip
+    try:
+        logits = slots.fork(texts, [i for i, _ in at], lengths)
+        ends: list[float] = token_signals(logits, logits.argmax(-1))[:, 0].tolist()
+        for (i, tokens), writer in zip(at, writers, strict=True):
+            if tokens == lasts[i]:
+                writer.written.entropy = ends[i]
+        slots.force(range(len(at)), lengths, [writer.written.forced for writer in writers])
+        while total > 0 and not all(writer.writing.over for writer in writers):
+            total -= slots.run(min(_LOOK, total))
+            steps = slots.take()
+            steps.wait()
+            for writer, ids, signals in zip(writers, steps.ids.tolist(), steps.signals.tolist(), strict=True):
+                writer.take(ids, signals, model.eos_token_ids)
+    finally:
+        slots.release()

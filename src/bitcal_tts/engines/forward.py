@@ -11,7 +11,7 @@ from transformers import DynamicCache
 
 from bitcal_tts.engines.attention import use_row_attention
 from bitcal_tts.engines.base import EngineError
-from bitcal_tts.engines.cache import RowCache
+from bitcal_tts.engines.cache import SlotCache
 from bitcal_tts.engines.checkpoint import Checkpoint
 from bitcal_tts.engines.tap import tap_of
 
@@ -58,11 +58,12 @@ class Forward:
         assert self._tap.last is not None
         return out.logits, self._tap.last
 
-    def step(self, tokens: Tensor, positions: Tensor, cache: RowCache) -> tuple[Tensor, Tensor]:
+    def step(self, tokens: Tensor, cache: SlotCache) -> tuple[Tensor, Tensor]:
         """One token for every row: logits and hidden states."""
-        mask: Any = cache.window_mask()
-        if self.checkpoint.sliding_window is not None:
-            mask = self._masks_by_layer_type(mask, cache)
+        assert cache.columns is not None
+        positions, mask = cache.columns, self._masks(cache)
+        if self.max_positions is not None:
+            positions = positions.clamp_max(self.max_positions - 1)
         out = self._model(
             input_ids=tokens[:, None],
             attention_mask=mask,
@@ -71,7 +72,6 @@ class Forward:
             use_cache=True,
             logits_to_keep=1,
         )
-        cache.advance()
         return out.logits[:, -1], self._last_hidden()
 
     def _run(self, prompts: list[list[int]], keep: int, **options: Any) -> Any:
@@ -91,15 +91,14 @@ class Forward:
             **options,
         )
 
-    def _masks_by_layer_type(self, full: Tensor | None, cache: RowCache) -> dict[str, Tensor] | Tensor:
-        """Layers with a sliding window read the same cache through a mask that hides what lies before it."""
-        window = self.checkpoint.sliding_window
-        assert window is not None and cache.mask is not None
-        if full is None:
-            full = cache.mask[: cache.count, :, :, cache.begin : cache.end + 1]
-        width = full.shape[-1]
-        age = torch.arange(width - 1, -1, -1, device=full.device)
-        near = full.masked_fill(age >= window, torch.finfo(full.dtype).min)
+    def _masks(self, cache: SlotCache) -> dict[str, Tensor] | Tensor:
+        """What may be looked at; layers with a sliding window read the same cache through a mask of their own."""
+        full, window = cache.mask(), self.checkpoint.sliding_window
+        if window is None:
+            return full
+        assert cache.columns is not None
+        age = cache.columns[:, None] - torch.arange(cache.width, device=full.device)
+        near = full.masked_fill(age[:, None, None] >= window, torch.finfo(full.dtype).min)
         if getattr(self._model.config, "layer_types", None) is None:
             return near
         return {"full_attention": full, "sliding_attention": near}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from bitcal_tts.engines.base import Completion, EngineError, Fork, Place, Request, Written
-from bitcal_tts.engines.text import TokenTexts, held_back
+from bitcal_tts.engines.text import TokenTexts, held_back, landing_ids
 from bitcal_tts.halting.controller import Probe
+from bitcal_tts.halting.landing import AnswerWriting
 from bitcal_tts.halting.session import Ask, Directive, End, Force, Session, Tokens
 
 
@@ -36,29 +38,55 @@ class Row:
         self.prompt_ids = prompt_ids
         self.session = session
         self.done = Completion(request.id, len(prompt_ids))
-        self.issued = 0
         self.directive: Directive | None = None
         """What the session said last, where that was not to go on."""
+        self.over = False
+        """Whether nothing more will come of it."""
+        self.stale = 0
+        """Times that what comes off the device is not to be taken: it was decoded before a landing began."""
+        self.past_end = 0
+        """Tokens that were decoded for it before its end was seen."""
+        self.unit: Any = None
+        """The hidden state at its last boundary, while it waits to be taken up again."""
         self._prefix_ids = prefix_ids
         self._tokenizer = tokenizer
         self._texts = TokenTexts(tokenizer)
         self._chunk_size = chunk_size
         self._ended = False
         self._joined = 0.0
+        self._landing: Writer | None = None
 
     def join(self) -> None:
         """It is among the rows being decoded from here on."""
-        self._joined = time.perf_counter()
+        self._joined = self._joined or time.perf_counter()
 
     @property
-    def leaves(self) -> bool:
-        """Whether the row has ended, or is to be landed."""
-        return isinstance(self.directive, End | Force)
+    def so_far(self) -> list[int]:
+        """Prompt and response."""
+        return self.prompt_ids + self.done.token_ids
+
+    @property
+    def length(self) -> int:
+        """Tokens of both."""
+        return len(self.prompt_ids) + len(self.done.token_ids)
+
+    @property
+    def left(self) -> int:
+        """Tokens that its budget has left, as far as the host knows."""
+        return self.request.budget - len(self.done.token_ids)
+
+    @property
+    def lands(self) -> bool:
+        """Whether an answer is being written after a landing."""
+        return self._landing is not None
 
     def take(
         self, ids: list[int], signals: list[list[float]], eos: frozenset[int], cosine: float | None, *, boundary: bool
     ) -> None:
         """Feed tokens in order until one ends the sequence; at a chunk boundary with the cosine there, if any."""
+        if self._landing is not None:
+            self._land(self._landing, ids, signals, eos)
+            return
         done = self.done
         first = len(done.token_ids)
         ended = False
@@ -105,8 +133,19 @@ class Row:
         place = Place.of(self.directive, self.request.method.parameters.format)
         return Fork(self.request.prompt, tokens, [place._replace(tokens=len(tokens))])
 
-    def land(self, written: Written) -> None:
-        """Add a landing to the completion; its tokens were not chosen, so they have no signals."""
+    def land(self) -> list[int]:
+        """Begin the landing that the session asks for: the tokens to append."""
+        assert isinstance(self.directive, Force)
+        self._landing = Writer.at(Place.of(self.directive, self.request.method.parameters.format), self._tokenizer)
+        self.directive = None
+        return self._landing.written.forced
+
+    def _land(self, landing: Writer, ids: list[int], signals: list[list[float]], eos: frozenset[int]) -> None:
+        """Take more of an answer; its tokens were not chosen freely, so that they have no signals."""
+        landing.take(ids, signals, eos)
+        if not landing.writing.over:
+            return
+        self._landing, self.over, written = None, True, landing.written
         self.session.landed(written.probe())
         texts = TokenTexts(self._tokenizer)
         self.done.token_ids += written.forced + written.ids
@@ -118,7 +157,9 @@ class Row:
         done.seconds = time.perf_counter() - self._joined
         if done.token_texts and not outcome.landing_tokens:
             done.token_texts[-1] += held_back(self._tokenizer, done.token_ids, done.text)
-        return done.close(outcome)
+        done.close(outcome)
+        done.decoded += self.past_end
+        return done
 
     def _follow(self, directive: Directive) -> None:
         """Note what to do; what was decoded past an end is cut off."""
@@ -126,4 +167,44 @@ class Row:
             directive = self.session.end()
         self.directive = directive if isinstance(directive, End | Force | Ask) else None
         if isinstance(directive, End | Force):
+            self.over = isinstance(directive, End)
             self.done.cut(directive.at, self._chunk_size)
+
+
+@dataclass
+class Writer:
+    """An answer being written, after what was appended to have it written."""
+
+    written: Written
+    writing: AnswerWriting
+    decoder: TokenTexts
+    seen: int = 0
+
+    @classmethod
+    def at(cls, place: Place, tokenizer: Any) -> Writer:
+        """One at a place."""
+        closing, cue = landing_ids(tokenizer, place.landing)
+        return cls(*place.begin(closing, cue), TokenTexts(tokenizer))
+
+    @property
+    def most(self) -> int:
+        """Tokens that it may come to, what is appended included."""
+        return len(self.written.forced) + max(0, self.writing.limit)
+
+    def take(self, ids: list[int], signals: list[list[float]], eos: frozenset[int]) -> None:
+        """Take the next tokens, what was appended first, up to the end of the answer."""
+        written, forced = self.written, len(self.written.forced)
+        for token, (entropy, logprob, *_) in zip(ids, signals, strict=True):
+            if self.seen == written.closed > 0:  # what the next token is chosen from
+                written.entropy = entropy
+            self.seen += 1
+            if self.seen <= forced or self.writing.over:
+                continue
+            if token in eos:
+                self.writing.over = True
+                continue
+            piece = self.decoder.add(token)
+            self.writing.feed(piece)
+            written.ids.append(token)
+            written.texts.append(piece)
+            written.logprobs.append(logprob)

@@ -21,7 +21,6 @@ from bitcal_tts.engines.sampling import token_signals, unit_rows
 from bitcal_tts.engines.text import response_ids, token_counter
 from bitcal_tts.engines.thinking import ThinkMarkers
 from bitcal_tts.halting.identity import Identity
-from bitcal_tts.halting.session import Force
 from bitcal_tts.halting.signals import Signals
 
 Tensor = torch.Tensor
@@ -29,10 +28,16 @@ _SCORED_LOGITS = 2**27  # at once: half a gigabyte of float32
 
 
 class TransformersEngine:
-    """Greedy or seeded sampling decoding of a local model, with signals and per-request halting."""
+    """Greedy or seeded sampling decoding of a local model, with signals and per-request halting.
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    Args:
+        checkpoint: The model.
+        capture: Whether decode steps on a GPU are captured as CUDA graphs, where the model lets them.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, *, capture: bool = True) -> None:
         self.checkpoint = checkpoint
+        self._capture = capture
         self.tokenizer = checkpoint.tokenizer
         self.max_positions = checkpoint.max_positions
         self._forward = Forward(checkpoint)
@@ -100,18 +105,11 @@ class TransformersEngine:
             batch_size=batch_size,
             chunk_size=chunk_size,
             keep_hidden=keep_hidden,
+            capture=self._capture,
             probe=lambda forks: self.probe(forks, batch_size=batch_size),
         )
-        to_land: list[Row] = []
         for row in batch.run():
-            if not isinstance(row.directive, Force):
-                yield row.close()
-                continue
-            to_land.append(row)
-            if len(to_land) == batch_size:
-                yield from self._land(to_land, batch_size)
-                to_land = []
-        yield from self._land(to_land, batch_size)
+            yield row.close()
 
     def too_long(self, prompts: Sequence[str], max_tokens: int) -> dict[int, int]:
         """Prompts that do not fit with their budget: which, and how many positions they would take."""
@@ -143,13 +141,6 @@ class TransformersEngine:
         ids = list(request.prefix)
         text: str = self.tokenizer.decode(ids, skip_special_tokens=False) if ids else ""
         return ids, text
-
-    def _land(self, rows: list[Row], batch_size: int) -> Iterator[Completion]:
-        """Rows halted before their answer was written: let the model write it, within their budgets."""
-        forks = [row.fork() for row in rows]
-        for row, (written,) in zip(rows, self.probe(forks, batch_size=batch_size), strict=True):
-            row.land(written)
-            yield row.close()
 
     @torch.inference_mode()
     def probe(self, forks: Sequence[Fork], *, batch_size: int = 32) -> Iterator[list[Written]]:

@@ -1,0 +1,28 @@
+"""How much memory there is for keys and values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+_SPARED = 0.1  # of a GPU's memory, for what a step takes besides
+_HOST_SHARE = 0.5
+
+
+def room(device: torch.device) -> int:
+    """Bytes that may be taken now."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return max(0, int(free + kept - _SPARED * total))
+    return int(_HOST_SHARE * _available())
+
+
+def _available() -> int:
+    """Bytes of the host's memory that can be had without swapping; of an unknown host, plenty."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 1 << 36
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), 1 << 36)

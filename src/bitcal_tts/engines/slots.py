@@ -1,0 +1,333 @@
+"""The device's side of decoding: requests in slots, a token for all of them at a time, and what is known of each.
+
+Everything a step reads and writes lies in buffers that stay where they are, so that on a GPU a step is captured once
+for a number of rows and a width of the cache, and replayed: Python and the launching of kernels take no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bitcal_tts.engines.base import Decoding
+from bitcal_tts.engines.cache import SlotCache
+from bitcal_tts.engines.forward import Forward
+from bitcal_tts.engines.graphs import CapturedSteps
+from bitcal_tts.engines.memory import room
+from bitcal_tts.engines.sampling import N_SIGNALS, choose, token_signals, unit_rows
+
+Tensor = torch.Tensor
+_FORCED = 32  # tokens of a landing that buffers are made for; they grow
+_SPARE = 2  # a cache that takes less than one in so many of the bytes there are is made whole at once
+
+
+class Steps(NamedTuple):
+    """What the rows wrote in a number of steps: ids [rows, steps], signals [rows, steps, 4]; cosines at a boundary."""
+
+    ids: Tensor
+    signals: Tensor
+    cosines: Tensor | None
+    hidden: Tensor | None
+    ready: Any
+    """An event that the copies to the host wait for; None where nothing was copied."""
+
+    def wait(self) -> None:
+        """Until the host may read."""
+        if self.ready is not None:
+            self.ready.synchronize()
+
+
+class Slots:
+    """Requests being decoded.
+
+    Args:
+        model: Decodes.
+        size: Slots, at most; fewer where memory does not do.
+        decoding: How tokens are chosen.
+        steps: Most steps between two looks of the host.
+        longest: Most tokens that a request has when it joins.
+        most_new: Most tokens that one may write.
+        capture: Whether steps are worth being captured, where they can be.
+    """
+
+    def __init__(
+        self,
+        model: Forward,
+        size: int,
+        decoding: Decoding,
+        *,
+        steps: int,
+        longest: int,
+        most_new: int,
+        capture: bool = True,
+    ) -> None:
+        self._model, self._decoding = model, decoding
+        self._most_new, self._most = most_new, size
+        self.device = model.device
+        self._steps = steps
+        self._whole = longest + most_new + 2 * steps
+        self._cache: SlotCache | None = None
+        self.size = size
+        """Slots that there is room for now."""
+        self.count = 0
+        self.lengths: NDArray[np.int64] = np.zeros(size, dtype=np.int64)
+        """Columns of each slot that are taken."""
+        self._captured = CapturedSteps(self._step, capture=capture) if self.device.type == "cuda" else None
+        self._due = False  # tokens were chosen that the model has not read yet
+        self._filled = 0
+
+    def room_for(self, width: int) -> int:
+        """How many requests of so many tokens there is room for."""
+        if self._cache is not None and width <= self._cache.capacity:
+            return self.size
+        return min(self._most, self._fitting(bucket(width)))
+
+    def _fitting(self, width: int) -> int:
+        held = 0 if self._cache is None else self._cache.size * self._cache.capacity
+        return (room(self.device) // self._model.bytes_per_token + held) // width
+
+    @property
+    def works_ahead(self) -> bool:
+        """Whether the device goes on by itself while the host looks at what it wrote."""
+        return self._captured is not None
+
+    def join(self, texts: Sequence[list[int]], slots: Sequence[int], prompts: Sequence[int], draws: Any = None) -> None:
+        """Read requests and have them write on in their slots.
+
+        Args:
+            texts: Token ids of each, what it has already written included.
+            slots: Free ones, or the next.
+            prompts: How many of the ids are its prompt.
+            draws: Numbers that a request samples by, [requests, most_new], where it does.
+        """
+        self._read_on()
+        prefilled, logits, hidden = self._model.prefill(list(texts))
+        lengths = [len(text) for text in texts]
+        width = max(lengths)
+        if self._cache is None:
+            whole = bucket(self._whole)
+            begin = whole if whole * self._most * _SPARE <= self._fitting(1) else bucket(width + 2 * self._steps)
+            self.size = max(len(texts), min(self._most, self._fitting(begin)))
+            self._allocate(prefilled, logits, hidden, begin)
+        assert self._cache is not None
+        self.reserve(width + 1)
+        self._cache.put(prefilled, range(len(texts)), [width - n for n in lengths], slots, width)
+        self._begin_rows(slots, lengths, logits, hidden)
+        at = torch.tensor(list(slots), device=self.device)
+        self._prompts[at] = torch.tensor(list(prompts), device=self.device)
+        if draws is not None:
+            self._uniform[at] = torch.as_tensor(draws, device=self.device)
+
+    def fork(self, texts: Sequence[list[int]], rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
+        """Read texts once, and have a slot for each of `rows` write on after the first `lengths` tokens of its text.
+
+        Returns the logits at the ends of the texts.
+        """
+        prefilled, logits, hidden = self._model.prefill(list(texts))
+        self._allocate(prefilled, logits, hidden, self._whole)
+        assert self._cache is not None
+        width = max(map(len, texts))
+        slots = range(len(rows))
+        self._cache.put(prefilled, rows, [width - len(texts[row]) for row in rows], slots, max(lengths))
+        at = torch.tensor(rows, device=self.device)
+        self._begin_rows(slots, lengths, logits[at], hidden[at])
+        return logits
+
+    def _begin_rows(self, slots: Sequence[int], lengths: Sequence[int], logits: Tensor, hidden: Tensor) -> None:
+        at = torch.tensor(list(slots), device=self.device)
+        self.lengths[list(slots)] = lengths
+        self.count = max(self.count, 1 + max(slots))
+        self._positions[at] = torch.tensor(list(lengths), device=self.device)
+        self._logits[at], self._hidden[at] = logits.to(self._logits.dtype), hidden
+        self._unit[at] = 0.0  # nothing to compare with yet
+        self._greedy[at] = False
+        self._n_forced[at] = 0
+
+    def _allocate(self, prefilled: Any, logits: Tensor, hidden: Tensor, capacity: int) -> None:
+        self._cache = SlotCache(self.size, prefilled, capacity)
+        n, device = self._most, self.device
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
+            return torch.zeros(n, *shape, dtype=dtype, device=device)
+
+        self._logits, self._hidden = logits.new_zeros(n, logits.shape[-1]), hidden.new_zeros(n, hidden.shape[-1])
+        self._before, self._unit = torch.zeros_like(self._hidden), torch.zeros_like(self._hidden)
+        self._last, self._positions, self._prompts = zeros(), zeros(), zeros()
+        self._greedy = zeros(dtype=torch.bool)
+        self._forced, self._n_forced, self._at_forced = zeros(_FORCED), zeros(), zeros()
+        self._uniform = zeros(self._most_new if self._decoding.temperature > 0 else 0, dtype=torch.float64)
+        self._ids = zeros(self._steps)
+        self._signals = zeros(self._steps, N_SIGNALS, dtype=torch.float32)
+        self._column = torch.zeros(1, dtype=torch.long, device=device)
+
+    def force(self, slots: Sequence[int], lengths: Sequence[int], forced: Sequence[list[int]]) -> None:
+        """Cut requests back to so many tokens, append some, and let them write on greedily."""
+        self._read_on()
+        longest = max(map(len, forced))
+        if longest > self._forced.shape[1]:
+            self._forced = torch.nn.functional.pad(self._forced, (0, longest - self._forced.shape[1]))
+            self._forget_captured()
+        at = torch.tensor(list(slots), device=self.device)
+        padded = [ids + [0] * (self._forced.shape[1] - len(ids)) for ids in forced]
+        self._forced[at] = torch.tensor(padded, device=self.device)
+        self._n_forced[at] = torch.tensor([len(ids) for ids in forced], device=self.device)
+        self._at_forced[at] = 0
+        self._greedy[at] = True
+        self._positions[at] = torch.tensor(list(lengths), device=self.device)
+        self.lengths[list(slots)] = lengths
+
+    def keep(self, order: Sequence[int]) -> None:
+        """Keep the requests in the slots `order`, which moves few of them (see `survivors`)."""
+        to = [new for new, old in enumerate(order) if new != old]
+        slots = [order[new] for new in to]
+        if to and self._cache is not None:
+            self._cache.move(to, slots, int(self.lengths[slots].max()))
+            self.lengths[to] = self.lengths[slots]
+            for buffer in (
+                self._logits, self._hidden, self._unit, self._positions, self._prompts, self._greedy, self._forced,
+                self._n_forced, self._at_forced, self._uniform, self._last,
+            ):  # fmt: skip
+                buffer[to] = buffer[slots]
+        self.count = len(order)
+        self._due = self._due and self.count > 0
+
+    def reserve(self, width: int) -> None:
+        """Have columns for requests of so many tokens, and give up slots that there is no room for then."""
+        assert self._cache is not None
+        if width > self._cache.capacity:
+            self._resize(bucket(width))
+
+    def narrow(self, width: int) -> None:
+        """Where requests have become much shorter than there is room for, have more of them instead."""
+        if self._cache is not None and self.size < self._most and 2 * bucket(width) <= self._cache.capacity:
+            self._resize(bucket(width))
+
+    def _resize(self, width: int) -> None:
+        assert self._cache is not None
+        self._forget_captured()
+        self.size = max(self.count, 1, min(self._most, self._fitting(width)))
+        self._cache.resize(self.size, width)
+
+    def run(self, steps: int, *, stop: Tensor | None = None) -> int:
+        """Have every request write up to `steps` tokens, fewer where one writes a token of `stop`; how many."""
+        if self._captured is not None:
+            self._replay(steps)
+            return steps
+        for n in range(1, steps + 1):
+            self._read_on()
+            self._choose(self.count)
+            self._due = True
+            self._filled += 1
+            if stop is not None and bool(torch.isin(self._last[: self.count], stop).any()):
+                return n
+        return steps
+
+    def take(self, *, boundary: bool = False, keep_hidden: bool = False) -> Steps:
+        """What was written since the last time; at a boundary with hidden states, compared with the last one's."""
+        n, filled = self.count, self._filled
+        cosines = self._compare(n) if boundary else None
+        hidden = self._before[:n].clone() if boundary and keep_hidden else None
+        self._filled = 0
+        self._column.zero_()
+        ids, signals = self._ids[:n, :filled], self._signals[:n, :filled]
+        if self.device.type != "cuda":
+            return Steps(ids, signals, cosines, hidden, None)
+        ids, signals = _to_host(ids), _to_host(signals)
+        cosines, hidden = (None if tensor is None else _to_host(tensor) for tensor in (cosines, hidden))
+        ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        ready.record()
+        return Steps(ids, signals, cosines, hidden, ready)
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self._forget_captured()
+        if self._cache is not None:
+            self._cache.release()
+
+    def _forget_captured(self) -> None:
+        if self._captured is not None:
+            self._captured.forget()
+
+    def unit(self, slot: int) -> Tensor:
+        """What the next comparison of hidden states is with, for a request that will come back."""
+        return self._unit[slot].clone()
+
+    def set_unit(self, slot: int, unit: Tensor) -> None:
+        """Have a request that has come back compared with what it was."""
+        self._unit[slot] = unit
+
+    def _compare(self, n: int) -> Tensor:
+        unit = unit_rows(self._before[:n])
+        cosines = (unit * self._unit[:n]).sum(-1)
+        self._unit[:n] = unit
+        return cosines
+
+    def _read_on(self) -> None:
+        """Let the model read what was chosen last."""
+        if self._due:
+            width = int(self.lengths[: self.count].max()) + 1
+            self.reserve(width)
+            self._read(self.count, width)
+            self.lengths[: self.count] += 1
+            self._due = False
+
+    def _replay(self, steps: int) -> None:
+        """Whole steps, captured; rows up to a power of two, of which the last are nobody's."""
+        assert self._captured is not None and self._cache is not None
+        width = int(self.lengths[: self.count].max()) + steps
+        self.reserve(width)
+        rows = min(self.size, 1 << (self.count - 1).bit_length())
+        for _ in range(steps):
+            self._captured.run(rows, min(bucket(width), self._cache.capacity))
+        self.lengths[: self.count] += steps
+        self._filled += steps
+
+    def _step(self, rows: int, width: int) -> None:
+        self._choose(rows)
+        self._read(rows, width)
+
+    def _choose(self, n: int) -> None:
+        """The next token of each of the first rows, and what is known of it."""
+        logits = self._logits[:n]
+        if self._decoding.temperature > 0:
+            tokens = choose(logits, self._decoding, self._draws(n))
+            tokens = torch.where(self._greedy[:n], logits.argmax(-1), tokens)
+        else:
+            tokens = choose(logits, self._decoding, None)
+        at = self._at_forced[:n]
+        forced = self._forced[:n].gather(1, at.clamp_max(self._forced.shape[1] - 1)[:, None])[:, 0]
+        tokens = torch.where(at < self._n_forced[:n], forced, tokens)
+        self._at_forced[:n] += 1
+        self._ids[:n].index_copy_(1, self._column, tokens[:, None])
+        self._signals[:n].index_copy_(1, self._column, token_signals(logits, tokens)[:, None])
+        self._last[:n] = tokens
+        self._column += 1
+        self._before[:n] = self._hidden[:n]
+
+    def _draws(self, n: int) -> Tensor:
+        """Each row's next draw: its own sequence at the number of tokens it has."""
+        at = (self._positions[:n] - self._prompts[:n]).clamp(0, self._most_new - 1)
+        return self._uniform[:n].gather(1, at[:, None])[:, 0]
+
+    def _read(self, n: int, width: int) -> None:
+        """Let the model read the tokens of the first rows, with the first columns of their slots."""
+        assert self._cache is not None
+        # A row that has ended, and goes on until the host has seen it, stays within its slot.
+        self._cache.columns, self._cache.width = self._positions[:n].clamp_max(width - 1), width
+        logits, hidden = self._model.step(self._last[:n], self._cache)
+        self._logits[:n], self._hidden[:n] = logits, hidden
+        self._positions[:n] += 1
+
+
+def bucket(width: int) -> int:
+    """The next of a few widths: multiples of 256, then of an eighth to a quarter of themselves."""
+    step = max(256, 1 << max(0, width.bit_length() - 3))
+    return -(-width // step) * step
+
+
+def _to_host(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
