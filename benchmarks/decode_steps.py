@@ -1,5 +1,6 @@
-"""Milliseconds a decode step: `generate()`, our engine kernel by kernel, and captured as CUDA graphs; then what halting
-saves in time over what it saves in tokens. A model of a given shape with random weights.
+"""Milliseconds a decode step: `generate()`, our engine kernel by kernel, and captured as CUDA graphs.
+
+Then what halting saves in time over what it saves in tokens. A model of a given shape with random weights.
 
     python benchmarks/decode_steps.py --shape 7b --out results/benchmarks/decode_steps.json     (one GPU)
 """
@@ -82,9 +83,9 @@ def _quantized(module: nn.Linear, weight: torch.Tensor) -> Any:
 def tokenizer(vocabulary: int) -> Any:
     """A word for every token."""
     words = {f"w{i}": i for i in range(vocabulary)}
-    backend = Tokenizer(WordLevel(words, unk_token="w0"))  # noqa: S106
+    backend = Tokenizer(WordLevel(words, unk_token="w0"))
     backend.pre_tokenizer = WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=None, pad_token="w0")  # noqa: S106
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=None, pad_token="w0")
 
 
 def prompts(n: int, vocabulary: int) -> list[str]:

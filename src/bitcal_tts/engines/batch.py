@@ -6,32 +6,58 @@ chunk is under way while the host looks at the last one: a row that ends is foun
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bitcal_tts.engines.base import Decoding, EngineError, Fork, Request, Written
+from bitcal_tts.engines import base
+from bitcal_tts.engines.base import Completion, Decoding, EngineError, Fork
 from bitcal_tts.engines.cache import survivors
+from bitcal_tts.engines.desk import Host, Replies, Written
 from bitcal_tts.engines.forward import Forward
 from bitcal_tts.engines.row import Row
 from bitcal_tts.engines.slots import Slots, Steps
-from bitcal_tts.halting.session import Ask, Force
 
-Prober = Callable[[Sequence[Fork]], Iterator[list[Written]]]
+Prober = Callable[[Sequence[Fork]], Iterator[list[base.Written]]]
 """Makes the model answer at the places of each fork."""
 _LANDING = 4  # steps between looks while answers are being written, where looking is free
 _PREFILLED = 2**15  # tokens that are read at once
+
+
+@dataclass(eq=False)
+class _Flight:
+    """A row, as far as the batch has to do with it."""
+
+    index: int
+    prompt: list[int]
+    budget: int
+    seed: int
+    written: list[int] = field(default_factory=list)
+    lands: bool = False
+    over: bool = False
+    stale: int = 0
+    """Times that what comes off the device is not its own: it was decoded before a landing began."""
+    unit: Any = None
+    """The hidden state at its last boundary, while it waits to be taken up again."""
+    joined: float | None = None
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and response, as far as the host has seen them."""
+        return len(self.prompt) + len(self.written)
 
 
 @dataclass
 class _Chunk:
     """Steps that are under way, or done, and whose they are."""
 
-    rows: list[Row]
+    rows: list[_Flight]
     steps: Steps
     boundary: bool
 
@@ -49,43 +75,44 @@ class Batch:
         chunk_size: int,
         keep_hidden: bool,
         capture: bool,
+        host: Host,
         probe: Prober,
     ) -> None:
         self.model = model
+        self.host = host
         self.probe = probe
         self.decoding = decoding
         self.chunk_size = chunk_size
         self.keep_hidden = keep_hidden
-        self.eos = model.eos_token_ids
-        order = sorted(range(len(rows)), key=lambda i: (-len(rows[i].prompt_ids), i))
-        self.waiting = deque(rows[i] for i in order)
-        self.most_new = max(row.request.budget for row in rows)
-        longest = max(len(row.prompt_ids) + row.request.budget for row in rows)
+        flights = [_Flight(i, row.prompt_ids, row.request.budget, row.request.seed) for i, row in enumerate(rows)]
+        self.waiting = deque(sorted(flights, key=lambda flight: (-len(flight.prompt), flight.index)))
+        self.most_new = max(flight.budget for flight in flights)
+        longest = max(len(flight.prompt) + flight.budget for flight in flights)
         if model.max_positions is not None and longest > model.max_positions:
             raise EngineError(
                 f"a prompt and its budget of {self.most_new} take {longest} positions, "
                 f"the model has {model.max_positions}"
             )
-        longest_prompt = max(len(row.prompt_ids) for row in rows)
         self.slots = Slots(
             model, min(batch_size, len(rows)), decoding,
-            steps=chunk_size, longest=longest_prompt, most_new=self.most_new, capture=capture,
+            steps=chunk_size, longest=len(self.waiting[0].prompt), most_new=self.most_new, capture=capture,
         )  # fmt: skip
-        self.rows: list[Row] = []
+        self.rows: list[_Flight] = []
         self.phase = 0
         """Steps since the last boundary."""
         # Looking at tokens is free on the CPU; elsewhere it would stall the device at every token.
-        eos = torch.tensor(sorted(self.eos), dtype=torch.long)
+        eos = torch.tensor(sorted(model.eos_token_ids), dtype=torch.long)
         self.stop = eos if model.device.type == "cpu" else None
 
-    def run(self) -> Iterator[Row]:
-        """Decode until nobody is left, yielding each row as it ends."""
+    def run(self) -> Iterator[Completion]:
+        """Decode until nobody is left, yielding each completion as it ends."""
         try:
             yield from self._run()
         finally:
+            self.host.close()
             self.slots.release()
 
-    def _run(self) -> Iterator[Row]:
+    def _run(self) -> Iterator[Completion]:
         under_way: _Chunk | None = None
         self._admit()
         while self.rows or under_way is not None:
@@ -97,7 +124,7 @@ class Batch:
             if not self.rows:
                 self.phase = 0
             if self.phase == 0:
-                if self._too_long() and under_way is not None:
+                if self._too_many() and under_way is not None:
                     yield from self._look(under_way, ahead=False)
                     under_way = None
                 self._make_room()
@@ -107,73 +134,97 @@ class Batch:
         """Have the device decode up to the next boundary; or until somebody ends, where that is seen at once."""
         steps = self.chunk_size - self.phase
         if self.stop is not None:
-            steps = min(steps, *(row.left for row in self.rows if not row.lands), steps)
+            steps = min(steps, *(row.budget - len(row.written) for row in self.rows if not row.lands), steps)
             steps = min(steps, _LANDING) if any(row.lands for row in self.rows) else steps
-        self.phase += self.slots.run(max(1, steps), stop=self.stop)
+        self.phase += self.slots.run(steps, stop=self.stop)
         boundary = self.phase == self.chunk_size
         self.phase = 0 if boundary else self.phase
         return _Chunk(list(self.rows), self.slots.take(boundary=boundary, keep_hidden=self.keep_hidden), boundary)
 
-    def _look(self, chunk: _Chunk, *, ahead: bool) -> Iterator[Row]:
+    def _look(self, chunk: _Chunk, *, ahead: bool) -> Iterator[Completion]:
         """Let rows take what they wrote: some end and leave, some are landed."""
+        written = self._written(chunk)
+        replies = self.host.take(written) if written.rows else {}
+        self._answer_questions(replies)
+        self._land(replies, ahead)
+        ended: set[int] = set()
+        for slot, row in enumerate(self.rows):
+            reply = replies.get(row.index)
+            if reply is None or reply.done is None:
+                continue
+            row.over = True
+            assert row.joined is not None
+            reply.done.seconds = time.perf_counter() - row.joined
+            reply.done.decoded += self.chunk_size if ahead else 0
+            ended.add(slot)
+            yield reply.done
+        self._keep_all_but(ended)
+
+    def _written(self, chunk: _Chunk) -> Written:
+        """What is the rows' own of a chunk."""
         chunk.steps.wait()
-        ids, signals = chunk.steps.ids.tolist(), chunk.steps.signals.tolist()
-        cosines = None if chunk.steps.cosines is None else chunk.steps.cosines.tolist()
-        vectors = None if chunk.steps.hidden is None else chunk.steps.hidden.float().cpu().numpy()
-        for i, row in enumerate(chunk.rows):
+        lines: list[int] = []
+        for line, row in enumerate(chunk.rows):
             if row.over:
                 continue
             if row.stale:
                 row.stale -= 1
                 continue
-            if vectors is not None and not row.lands:
-                row.done.hidden.append(vectors[i])
-            compared = cosines is not None and len(row.done.token_ids) + len(ids[i]) > self.chunk_size
-            cosine = cosines[i] if cosines is not None and compared else None
-            row.take(ids[i], signals[i], self.eos, cosine, boundary=chunk.boundary)
-        self._answer_questions()
-        self._land(ahead)
-        leaving = {i for i, row in enumerate(self.rows) if row.over}
-        if leaving:
-            for i in sorted(leaving):
-                self.rows[i].past_end = self.chunk_size if ahead else 0
-                yield self.rows[i]
-            self._keep_all_but(leaving)
+            lines.append(line)
+        ids = chunk.steps.ids.numpy() if chunk.steps.ids.device.type == "cpu" else chunk.steps.ids.cpu().numpy()
+        cosines = None
+        if chunk.steps.cosines is not None:
+            cosines = chunk.steps.cosines.float().cpu().numpy()
+        hidden = None if chunk.steps.hidden is None else chunk.steps.hidden.float().cpu().numpy()
+        whole = Written(
+            [row.index for row in chunk.rows], ids, chunk.steps.signals.cpu().numpy(), cosines, hidden, chunk.boundary
+        )
+        for line, tokens in zip(lines, ids[lines].tolist(), strict=True):
+            row = chunk.rows[line]
+            row.written += tokens
+            if cosines is not None and len(row.written) <= self.chunk_size:
+                cosines[line] = np.nan  # its first boundary
+        return whole.part(lines)
 
-    def _answer_questions(self) -> None:
+    def _answer_questions(self, replies: Replies) -> None:
         """What rows ask of the model is found out for all of them together, until none asks any more."""
-        while asking := [row for row in self.rows if isinstance(row.directive, Ask)]:
-            for row, (written,) in zip(asking, self.probe([row.fork() for row in asking]), strict=True):
-                row.tell(written.probe())
+        while asking := {index: reply.asks for index, reply in replies.items() if reply.asks is not None}:
+            for index in asking:
+                del replies[index]
+            answers = zip(asking, self.probe(list(asking.values())), strict=True)
+            replies |= self.host.tell({index: written.probe() for index, (written,) in answers})
 
-    def _land(self, ahead: bool) -> None:
+    def _land(self, replies: Replies, ahead: bool) -> None:
         """Rows that were halted before their answer was written go on in their slots and write it."""
-        landing = [i for i, row in enumerate(self.rows) if isinstance(row.directive, Force)]
+        slots = {row.index: slot for slot, row in enumerate(self.rows)}
+        landing = {slots[index]: reply for index, reply in replies.items() if reply.lands is not None}
         if not landing:
             return
-        for i in landing:
-            self.rows[i].stale = int(ahead)
-        lengths = [self.rows[i].length for i in landing]
-        self.slots.force(landing, lengths, [self.rows[i].land() for i in landing])
+        for slot, reply in landing.items():
+            row = self.rows[slot]
+            del row.written[reply.at :]
+            row.lands, row.stale = True, int(ahead)
+        forced = [reply.lands or [] for reply in landing.values()]
+        self.slots.force(list(landing), [self.rows[slot].length for slot in landing], forced)
 
     def _keep_all_but(self, leaving: set[int]) -> None:
-        order = survivors(len(self.rows), leaving)
-        self.rows = [self.rows[i] for i in order]
-        self.slots.keep(order)
+        if leaving:
+            order = survivors(len(self.rows), leaving)
+            self.rows = [self.rows[i] for i in order]
+            self.slots.keep(order)
 
-    def _too_long(self) -> bool:
+    def _too_many(self) -> bool:
         """Whether the rows in flight outgrow the memory there is for so many of them."""
-        return len(self.rows) > 1 and len(self.rows) > self._room_for(self.rows)
+        return len(self.rows) > max(1, self._room_for(self.rows))
 
-    def _room_for(self, rows: Sequence[Row]) -> int:
-        """How many rows there is room for, if the longest of these goes on for two chunks."""
-        longest = max((row.length for row in rows), default=0)
-        return self.slots.room_for(longest + 4 * self.chunk_size)
+    def _room_for(self, rows: Sequence[_Flight]) -> int:
+        """How many rows there is room for, if the longest of these goes on for a while."""
+        return self.slots.room_for(max((row.length for row in rows), default=0) + 4 * self.chunk_size)
 
     def _make_room(self) -> None:
         """Rows that there is no room for any more wait again, those that joined last first, and lose nothing."""
-        if self._too_long():
-            over = len(self.rows) - self._room_for(self.rows)
+        if self._too_many():
+            over = len(self.rows) - max(1, self._room_for(self.rows))
             last = [i for i, row in enumerate(self.rows) if not row.lands][-over:]
             for i in reversed(last):
                 self.rows[i].unit = self.slots.unit(i)
@@ -185,10 +236,9 @@ class Batch:
     def _admit(self) -> None:
         """Fill free slots from the queue."""
         while self.waiting:
-            rows: list[Row] = []
-            most = self._room_for([*self.rows, self.waiting[0]])
-            free = max(most - len(self.rows), 0 if self.rows else 1)
-            while self.waiting and len(rows) < free:
+            most = max(1, self._room_for([*self.rows, self.waiting[0]]))
+            rows: list[_Flight] = []
+            while self.waiting and len(self.rows) + len(rows) < most:
                 longest = max(row.length for row in (*rows, self.waiting[0]))
                 if rows and longest * (len(rows) + 1) > _PREFILLED:
                     break
@@ -197,18 +247,18 @@ class Batch:
                 return
             self._join(rows)
 
-    def _join(self, rows: list[Row]) -> None:
-        for row in rows:
-            row.join()
+    def _join(self, rows: list[_Flight]) -> None:
+        now = time.perf_counter()
         slots = range(len(self.rows), len(self.rows) + len(rows))
-        draws = np.stack([self._draws(row.request) for row in rows]) if self.decoding.temperature > 0 else None
-        self.slots.join([row.so_far for row in rows], slots, [len(row.prompt_ids) for row in rows], draws)
+        draws = np.stack([self._draws(row.seed) for row in rows]) if self.decoding.temperature > 0 else None
+        texts = [row.prompt + row.written for row in rows]
+        self.slots.join(texts, slots, [len(row.prompt) for row in rows], draws)
         for slot, row in zip(slots, rows, strict=True):
+            row.joined = now if row.joined is None else row.joined
             if row.unit is not None:
                 self.slots.set_unit(slot, row.unit)
                 row.unit = None
         self.rows += rows
 
-    def _draws(self, request: Request) -> NDArray[np.float64]:
-        rng = np.random.default_rng([self.decoding.seed, request.seed])
-        return rng.random(self.most_new)
+    def _draws(self, seed: int) -> NDArray[np.float64]:
+        return np.random.default_rng([self.decoding.seed, seed]).random(self.most_new)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,38 +41,12 @@ class Row:
         """What the session said last, where that was not to go on."""
         self.over = False
         """Whether nothing more will come of it."""
-        self.stale = 0
-        """Times that what comes off the device is not to be taken: it was decoded before a landing began."""
-        self.past_end = 0
-        """Tokens that were decoded for it before its end was seen."""
-        self.unit: Any = None
-        """The hidden state at its last boundary, while it waits to be taken up again."""
         self._prefix_ids = prefix_ids
         self._tokenizer = tokenizer
         self._texts = TokenTexts(tokenizer)
         self._chunk_size = chunk_size
         self._ended = False
-        self._joined = 0.0
         self._landing: Writer | None = None
-
-    def join(self) -> None:
-        """It is among the rows being decoded from here on."""
-        self._joined = self._joined or time.perf_counter()
-
-    @property
-    def so_far(self) -> list[int]:
-        """Prompt and response."""
-        return self.prompt_ids + self.done.token_ids
-
-    @property
-    def length(self) -> int:
-        """Tokens of both."""
-        return len(self.prompt_ids) + len(self.done.token_ids)
-
-    @property
-    def left(self) -> int:
-        """Tokens that its budget has left, as far as the host knows."""
-        return self.request.budget - len(self.done.token_ids)
 
     @property
     def lands(self) -> bool:
@@ -154,12 +127,9 @@ class Row:
     def close(self) -> Completion:
         """The finished completion."""
         done, outcome = self.done, self.session.outcome
-        done.seconds = time.perf_counter() - self._joined
         if done.token_texts and not outcome.landing_tokens:
             done.token_texts[-1] += held_back(self._tokenizer, done.token_ids, done.text)
-        done.close(outcome)
-        done.decoded += self.past_end
-        return done
+        return done.close(outcome)
 
     def _follow(self, directive: Directive) -> None:
         """Note what to do; what was decoded past an end is cut off."""

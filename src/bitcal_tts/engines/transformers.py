@@ -14,6 +14,7 @@ import torch
 from bitcal_tts.engines.base import Completion, Decoding, Fork, Request, Score, Written, open_sessions
 from bitcal_tts.engines.batch import Batch
 from bitcal_tts.engines.checkpoint import Checkpoint
+from bitcal_tts.engines.desks import host_for
 from bitcal_tts.engines.forks import probe_forks
 from bitcal_tts.engines.forward import Forward
 from bitcal_tts.engines.row import Row
@@ -33,11 +34,14 @@ class TransformersEngine:
     Args:
         checkpoint: The model.
         capture: Whether decode steps on a GPU are captured as CUDA graphs, where the model lets them.
+        processes: How many look at what was decoded. By default this one, and where a GPU decodes, which would wait for
+            it, as many as there are cores and rows for.
     """
 
-    def __init__(self, checkpoint: Checkpoint, *, capture: bool = True) -> None:
+    def __init__(self, checkpoint: Checkpoint, *, capture: bool = True, processes: int | None = None) -> None:
         self.checkpoint = checkpoint
         self._capture = capture
+        self._processes = 1 if processes is None and checkpoint.device.type == "cpu" else processes
         self.tokenizer = checkpoint.tokenizer
         self.max_positions = checkpoint.max_positions
         self._forward = Forward(checkpoint)
@@ -98,18 +102,21 @@ class TransformersEngine:
         if not requests:
             return
         decoding = decoding or Decoding()
+        rows = self._rows(requests, decoding, chunk_size)
+        in_flight = min(batch_size, len(rows))
+        host = host_for(rows, self._forward.eos_token_ids, in_flight=in_flight, processes=self._processes)
         batch = Batch(
             self._forward,
-            self._rows(requests, decoding, chunk_size),
+            rows,
             decoding,
             batch_size=batch_size,
             chunk_size=chunk_size,
             keep_hidden=keep_hidden,
             capture=self._capture,
+            host=host,
             probe=lambda forks: self.probe(forks, batch_size=batch_size),
         )
-        for row in batch.run():
-            yield row.close()
+        yield from batch.run()
 
     def too_long(self, prompts: Sequence[str], max_tokens: int) -> dict[int, int]:
         """Prompts that do not fit with their budget: which, and how many positions they would take."""

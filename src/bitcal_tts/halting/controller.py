@@ -217,6 +217,14 @@ class Controller(ABC):
     def finish(self) -> None:  # noqa: B027
         """The request has ended."""
 
+    @property
+    def reported(self) -> float | None:
+        """What whoever watches all requests was told of this one."""
+        return None
+
+    def report(self, score: float | None) -> None:  # noqa: B027
+        """Tell whoever watches what another process's copy of this method has reported."""
+
     def check(self, identity: Identity) -> None:  # noqa: B027
         """Refuse to serve what a promise of this method is not tied to."""
 

@@ -27,16 +27,18 @@ class Turn:
     A request that is dropped without an end (a client that went away) gives up its turn.
     """
 
-    __slots__ = ("_monitor", "_number", "_taken")
+    __slots__ = ("_monitor", "_number", "_taken", "score")
 
     def __init__(self, monitor: DriftMonitor, number: int) -> None:
         self._monitor, self._number = monitor, number
         self._taken = False
+        self.score: float | None = None
+        """What was reported."""
 
     def take(self, score: float | None) -> None:
         """Report the request's score; None withdraws it. Only the first report counts."""
         if not self._taken:
-            self._taken = True
+            self._taken, self.score = True, score
             self._monitor._report(self._number, score)
 
     def __del__(self) -> None:

@@ -149,6 +149,16 @@ class Settled(Gate):
         if self._turn is not None:
             self._turn.take(NO_LOOK)
 
+    @property
+    def reported(self) -> float | None:
+        """The score at the first look."""
+        return None if self._turn is None else self._turn.score
+
+    def report(self, score: float | None) -> None:
+        """Take the turn that this request has among those that are watched."""
+        if self._turn is not None:
+            self._turn.take(score)
+
     def token(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> float | None:
         """Score a statement that this token completes."""
         if self._guard is not None:
