@@ -34,7 +34,7 @@ SHAPES = {
     "small": {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
               "num_key_value_heads": 2, "vocab_size": 512},
 }  # fmt: skip
-PROMPT, SHORT, LONG = 200, 32, 160
+PROMPT, SHORT, LONG = 200, 32, 96
 Row = dict[str, Any]
 
 

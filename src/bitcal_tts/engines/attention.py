@@ -33,14 +33,13 @@ def _attend(
         )
         return out
     groups = key.shape[1]
-    q = query.reshape(rows, groups, heads // groups, size)
-    scores = torch.matmul(q, key.transpose(2, 3)) * (size**-0.5 if scaling is None else scaling)
+    q = query.reshape(rows, groups, heads // groups, size) * (size**-0.5 if scaling is None else scaling)
+    scores = torch.matmul(q, key.transpose(2, 3))
     if attention_mask is not None and attention_mask.dtype == torch.bool:
         scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
     elif attention_mask is not None:
         scores = scores + attention_mask
-    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    return torch.matmul(weights, value).reshape(rows, 1, heads, value.shape[-1]), None
+    return torch.matmul(torch.softmax(scores, dim=-1), value).reshape(rows, 1, heads, value.shape[-1]), None
 
 
 def use_row_attention(model: Any) -> None:

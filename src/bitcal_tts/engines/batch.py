@@ -74,12 +74,12 @@ class Batch:
         batch_size: int,
         chunk_size: int,
         keep_hidden: bool,
-        capture: bool,
-        host: Host,
+        slots_for: Callable[..., Slots],
+        host_for: Callable[[], Host],
         probe: Prober,
     ) -> None:
         self.model = model
-        self.host = host
+        self.host_for = host_for
         self.probe = probe
         self.decoding = decoding
         self.chunk_size = chunk_size
@@ -93,10 +93,10 @@ class Batch:
                 f"a prompt and its budget of {self.most_new} take {longest} positions, "
                 f"the model has {model.max_positions}"
             )
-        self.slots = Slots(
-            model, min(batch_size, len(rows)), decoding,
-            steps=chunk_size, longest=len(self.waiting[0].prompt), most_new=self.most_new, capture=capture,
-        )  # fmt: skip
+        size = range(min(batch_size, len(rows)), batch_size + 1)
+        self.slots = slots_for(
+            size, decoding, steps=chunk_size, longest=len(self.waiting[0].prompt), most_new=self.most_new
+        )
         self.rows: list[_Flight] = []
         self.phase = 0
         """Steps since the last boundary."""
@@ -106,11 +106,11 @@ class Batch:
 
     def run(self) -> Iterator[Completion]:
         """Decode until nobody is left, yielding each completion as it ends."""
+        self.host = self.host_for()
         try:
             yield from self._run()
         finally:
             self.host.close()
-            self.slots.release()
 
     def _run(self) -> Iterator[Completion]:
         under_way: _Chunk | None = None

@@ -79,6 +79,8 @@ class Slots:
         self._captured = CapturedSteps(self._step, capture=capture) if self.device.type == "cuda" else None
         self._due = False  # tokens were chosen that the model has not read yet
         self._filled = 0
+        self.steps_run = self.rows_run = self.slots_run = 0
+        """Steps so far; and rows, and slots that could have held one, at each of them."""
 
     def room_for(self, width: int) -> int:
         """How many requests of so many tokens there is room for."""
@@ -102,7 +104,7 @@ class Slots:
             texts: Token ids of each, what it has already written included.
             slots: Free ones, or the next.
             prompts: How many of the ids are its prompt.
-            draws: Numbers that a request samples by, [requests, most_new], where it does.
+            draws: Numbers that a request samples by, one for every token that it may write, where it samples.
         """
         self._read_on()
         prefilled, logits, hidden = self._model.prefill(list(texts))
@@ -120,7 +122,7 @@ class Slots:
         at = torch.tensor(list(slots), device=self.device)
         self._prompts[at] = torch.tensor(list(prompts), device=self.device)
         if draws is not None:
-            self._uniform[at] = torch.as_tensor(draws, device=self.device)
+            self._uniform[at, : draws.shape[1]] = torch.as_tensor(draws, device=self.device)
 
     def fork(self, texts: Sequence[list[int]], rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
         """Read texts once, and have a slot for each of `rows` write on after the first `lengths` tokens of its text.
@@ -218,6 +220,7 @@ class Slots:
             self._replay(steps)
             return steps
         for n in range(1, steps + 1):
+            self._count(1)
             self._read_on()
             self._choose(self.count)
             self._due = True
@@ -241,6 +244,17 @@ class Slots:
         ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
         ready.record()
         return Steps(ids, signals, cosines, hidden, ready)
+
+    def suits(self, size: range, decoding: Decoding, *, steps: int, longest: int, most_new: int) -> bool:
+        """Whether these slots, when they are free, will do for other requests; `size`: so many slots."""
+        as_long = longest + most_new + 2 * steps <= self._whole and most_new <= self._most_new
+        return self._most in size and decoding == self._decoding and steps == self._steps and as_long
+
+    def clear(self) -> None:
+        """Nobody is in them any more; what was captured stays."""
+        self.count, self._due, self._filled = 0, False, 0
+        if self._cache is not None:
+            self._column.zero_()
 
     def release(self) -> None:
         """Give the memory back."""
@@ -280,11 +294,17 @@ class Slots:
         assert self._captured is not None and self._cache is not None
         width = int(self.lengths[: self.count].max()) + steps
         self.reserve(width)
-        rows = min(self.size, 1 << (self.count - 1).bit_length())
+        rows = min(self.size, few_sizes(self.count))
         for _ in range(steps):
             self._captured.run(rows, min(bucket(width), self._cache.capacity))
         self.lengths[: self.count] += steps
         self._filled += steps
+        self._count(steps)
+
+    def _count(self, steps: int) -> None:
+        self.steps_run += steps
+        self.rows_run += steps * self.count
+        self.slots_run += steps * self.size
 
     def _step(self, rows: int, width: int) -> None:
         self._choose(rows)
@@ -327,6 +347,12 @@ def bucket(width: int) -> int:
     """The next of a few widths: multiples of 256, then of an eighth to a quarter of themselves."""
     step = max(256, 1 << max(0, width.bit_length() - 3))
     return -(-width // step) * step
+
+
+def few_sizes(count: int) -> int:
+    """The next of a few numbers of rows: powers of two, small ones of four."""
+    power = (count - 1).bit_length()
+    return 1 << (power if power >= 7 else power + power % 2)
 
 
 def _to_host(tensor: Tensor) -> Tensor:

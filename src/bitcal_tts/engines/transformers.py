@@ -19,6 +19,7 @@ from bitcal_tts.engines.forks import probe_forks
 from bitcal_tts.engines.forward import Forward
 from bitcal_tts.engines.row import Row
 from bitcal_tts.engines.sampling import token_signals, unit_rows
+from bitcal_tts.engines.slots import Slots
 from bitcal_tts.engines.text import response_ids, token_counter
 from bitcal_tts.engines.thinking import ThinkMarkers
 from bitcal_tts.halting.identity import Identity
@@ -45,6 +46,7 @@ class TransformersEngine:
         self.tokenizer = checkpoint.tokenizer
         self.max_positions = checkpoint.max_positions
         self._forward = Forward(checkpoint)
+        self._slots: Slots | None = None
 
     @property
     def bits(self) -> float:
@@ -60,7 +62,10 @@ class TransformersEngine:
         return Identity.of({**self.describe(), "decoding": decoding.describe()})
 
     def close(self) -> None:
-        """Nothing is held that would not go with the object."""
+        """Give back what calls have left for the next one."""
+        if self._slots is not None:
+            self._slots.release()
+            self._slots = None
 
     @property
     def style(self) -> str:
@@ -104,7 +109,6 @@ class TransformersEngine:
         decoding = decoding or Decoding()
         rows = self._rows(requests, decoding, chunk_size)
         in_flight = min(batch_size, len(rows))
-        host = host_for(rows, self._forward.eos_token_ids, in_flight=in_flight, processes=self._processes)
         batch = Batch(
             self._forward,
             rows,
@@ -112,11 +116,32 @@ class TransformersEngine:
             batch_size=batch_size,
             chunk_size=chunk_size,
             keep_hidden=keep_hidden,
-            capture=self._capture,
-            host=host,
+            slots_for=self._slots_for,
+            host_for=lambda: host_for(
+                rows, self._forward.eos_token_ids, in_flight=in_flight, processes=self._processes
+            ),
             probe=lambda forks: self.probe(forks, batch_size=batch_size),
         )
-        yield from batch.run()
+        try:
+            yield from batch.run()
+        finally:
+            self._give_back(batch.slots)
+
+    def _slots_for(self, size: range, decoding: Decoding, **needed: int) -> Slots:
+        """Those of the last call, with the steps that were captured for them, or new ones where they will not do."""
+        slots, self._slots = self._slots, None
+        if slots is not None:
+            if slots.suits(size, decoding, **needed):
+                return slots
+            slots.release()
+        return Slots(self._forward, size.start, decoding, capture=self._capture, **needed)
+
+    def _give_back(self, slots: Slots) -> None:
+        slots.clear()
+        if slots.works_ahead and self._slots is None:
+            self._slots = slots
+        else:
+            slots.release()
 
     def too_long(self, prompts: Sequence[str], max_tokens: int) -> dict[int, int]:
         """Prompts that do not fit with their budget: which, and how many positions they would take."""

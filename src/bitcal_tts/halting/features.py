@@ -125,6 +125,8 @@ class Features:
         self._redo_since_statement = False
         self._redo_before_statement = False
         self._absent: frozenset[Signal] = frozenset()
+        self._unread: list[tuple[float, float, float]] = []
+        """Signals since anybody asked: extremes are found for many at once."""
         self._entropies: deque[float] = deque(maxlen=WINDOW)
         self._recent: deque[tuple[float, float]] = deque(maxlen=8)
         self._logprob_sum = 0.0
@@ -163,7 +165,7 @@ class Features:
         if entropy is logprob is margin is None:
             self._absent = _ALL_SIGNALS
         else:
-            self._take_signals(*self._known(entropy, logprob, margin))
+            self._unread.append(self._known(entropy, logprob, margin))
         self._line += text
         if "\n" in text or len(self._line) > _LONG:
             self._count_markers()
@@ -185,16 +187,24 @@ class Features:
         self._absent = self._absent | {name for name, value in values.items() if value is None}
         return entropy or 0.0, logprob or 0.0, margin or 0.0
 
-    def _take_signals(self, entropy: float, logprob: float, margin: float) -> None:
-        logprob = max(logprob, _FLOOR)
-        self._entropies.append(entropy)
-        self._recent.append((logprob, margin))
-        self._logprob_sum += logprob
-        self._logprob_min = min(self._logprob_min, logprob)
-        self._since_statement.add(entropy, logprob, margin)
-        self._since_redo.add(entropy, logprob, margin)
+    def _read_signals(self) -> None:
+        """Bring everything that is made of signals up to date."""
+        if not self._unread:
+            return
+        entropies, logprobs, margins = zip(*self._unread, strict=True)
+        self._unread.clear()
+        if min(logprobs) < _FLOOR:
+            logprobs = tuple(max(logprob, _FLOOR) for logprob in logprobs)
+        self._entropies.extend(entropies)
+        self._recent.extend(zip(logprobs, margins, strict=True))
+        for logprob in logprobs:  # one by one: the sum does not depend on how many come at once
+            self._logprob_sum += logprob
+        self._logprob_min = min(self._logprob_min, *logprobs)
+        self._since_statement.add(entropies, logprobs, margins)
+        self._since_redo.add(entropies, logprobs, margins)
 
     def _state(self, statement: Statement) -> None:
+        self._read_signals()
         self.statements += 1
         self._agreeing = self._agreeing + 1 if statement.value == self.value else 1
         self.value, self._strong = statement.value, statement.strong
@@ -206,6 +216,7 @@ class Features:
 
     def _count_markers(self) -> None:
         """Markers are counted in whole lines, so that none is cut in two."""
+        self._read_signals()
         *lines, rest = self._line.split("\n")
         self._line = rest[-_MARKED:]
         for line in lines:
@@ -241,6 +252,7 @@ class Features:
 
         At a statement, `since` reaches back to the one before.
         """
+        self._read_signals()
         since = self._last if at_statement else self._since_statement
         redone = self._redo_before_statement if at_statement else self._redo_since_statement
         redo = self._since_redo
@@ -289,10 +301,13 @@ class _Extremes:
         self.margin_min = math.inf
         self.unlikely = 0
 
-    def add(self, entropy: float, logprob: float, margin: float) -> None:
-        self.count += 1
-        self.entropy_sum += entropy
-        self.entropy_max = max(self.entropy_max, entropy)
-        self.logprob_min = min(self.logprob_min, logprob)
-        self.margin_min = min(self.margin_min, margin)
-        self.unlikely += logprob < _UNLIKELY
+    def add(self, entropies: Sequence[float], logprobs: Sequence[float], margins: Sequence[float]) -> None:
+        """Take the next tokens; at least one."""
+        self.count += len(entropies)
+        for entropy in entropies:
+            self.entropy_sum += entropy
+        self.entropy_max = max(self.entropy_max, *entropies)
+        self.logprob_min = min(self.logprob_min, *logprobs)
+        self.margin_min = min(self.margin_min, *margins)
+        if self.unlikely or min(logprobs) < _UNLIKELY:
+            self.unlikely += sum(logprob < _UNLIKELY for logprob in logprobs)

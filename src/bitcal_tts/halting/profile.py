@@ -239,6 +239,7 @@ _BLOCK = 1 << 16
 """Rows that are made ready for judging at a time: of a whole log they would take several times its table."""
 _MANY = 256
 """Rows that are judged together: so many stay in a processor's cache."""
+_FEW = 8  # rows of a look, whose beginnings are kept
 _THREADS = 4  # more than these wait for one another
 
 
@@ -252,7 +253,9 @@ class _Boosted:
         if not 0 < self._depth <= max(sizes):
             raise ValueError(f"depth must be 1 to {max(sizes)}")
         first = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-        self._root = first.astype(np.int32)
+        self._root = first.astype(np.int64)
+        self._begun: dict[tuple[int, int], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        """By how many rows of how many numbers: the roots of all trees, and where the numbers of each row begin."""
 
         def flat(name: str, kind: Any) -> NDArray[Any]:
             columns = [np.asarray(tree[name], dtype=kind) for tree in trees]
@@ -261,16 +264,17 @@ class _Boosted:
             return np.concatenate(columns)
 
         self._feature, self._threshold, self._value = (
-            flat("feature", np.int32),
+            flat("feature", np.int64),
             flat("threshold", float),
             flat("value", float),
         )
         if (self._feature < 0).any():
             raise ValueError("a tree's features must be at least 0")
-        children = np.stack([flat("left", np.int32), flat("right", np.int32)], axis=1)
+        self._widest = int(self._feature.max(initial=0))
+        children = np.stack([flat("left", np.int64), flat("right", np.int64)], axis=1)
         if (children < 0).any() or (children >= np.repeat(sizes, sizes)[:, None]).any():
             raise ValueError("a tree's children must be nodes of it")
-        self._children = (children + np.repeat(first, sizes)[:, None]).astype(np.int32).ravel()
+        self._children = (children + np.repeat(first, sizes)[:, None]).ravel()
 
     def __call__(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         z: NDArray[np.float64] = np.empty(len(rows))
@@ -290,13 +294,22 @@ class _Boosted:
 
     def _some(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         n, width = rows.shape
-        if self._feature.size and int(self._feature.max()) >= width:
-            raise IndexError(f"a tree looks at feature {int(self._feature.max())} of {width}")
+        if self._widest >= width:
+            raise IndexError(f"a tree looks at feature {self._widest} of {width}")
         flat = rows.ravel()
-        node = np.tile(self._root, n)
-        offset = np.repeat(np.arange(n, dtype=np.int32) * width, len(self._root))
+        node, offset = self._begin(n, width)
+        # All places are within bounds by now: `clip` is how numpy is told not to look again.
         for _ in range(self._depth):
-            above = flat.take(offset + self._feature.take(node)) > self._threshold.take(node)
-            node = self._children.take(2 * node + above)
-        z: NDArray[np.float64] = self._value.take(node).reshape(n, -1).sum(-1) + self._start
+            at = offset + self._feature.take(node, mode="clip")
+            above = flat.take(at, mode="clip") > self._threshold.take(node, mode="clip")
+            node = self._children.take(2 * node + above, mode="clip")
+        z: NDArray[np.float64] = self._value.take(node, mode="clip").reshape(n, -1).sum(-1) + self._start
         return z
+
+    def _begin(self, n: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        begun = self._begun.get((n, width))
+        if begun is None:
+            begun = np.tile(self._root, n), np.repeat(np.arange(n) * width, len(self._root))
+            if n <= _FEW:
+                self._begun[n, width] = begun
+        return begun
