@@ -86,7 +86,7 @@ class Desk:
 
     def take(self, written: Written) -> Replies:
         """Let rows take what they wrote."""
-        ids, signals = written.ids.tolist(), written.signals.tolist()
+        ids, signals = written.ids.tolist(), written.signals.swapaxes(1, 2).tolist()
         cosines: list[Any] = [None] * len(ids) if written.cosines is None else written.cosines.tolist()
         replies: Replies = {}
         for line, index in enumerate(written.rows):

@@ -95,7 +95,8 @@ def _write(model: Forward, forks: Sequence[Fork], writers: Sequence[Writer]) -> 
             total -= slots.run(min(_LOOK, total))
             steps = slots.take()
             steps.wait()
-            for writer, ids, signals in zip(writers, steps.ids.tolist(), steps.signals.tolist(), strict=True):
+            written = zip(writers, steps.ids.tolist(), steps.signals.swapaxes(1, 2).tolist(), strict=True)
+            for writer, ids, signals in written:
                 writer.take(ids, signals, model.eos_token_ids)
     finally:
         slots.release()

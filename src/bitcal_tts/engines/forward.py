@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import DynamicCache
 
 from bitcal_tts.engines.attention import use_row_attention
@@ -16,6 +18,9 @@ from bitcal_tts.engines.checkpoint import Checkpoint
 from bitcal_tts.engines.tap import tap_of
 
 Tensor = torch.Tensor
+_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""What reads prompts on a GPU. cuDNN's attention is left out: it is built anew for every shape of a batch, a quarter of a
+second each time, and shapes change whenever requests join."""
 
 
 class Forward:
@@ -83,13 +88,14 @@ class Forward:
             ids[row, width - len(prompt) :] = torch.tensor(prompt)
             mask[row, width - len(prompt) :] = 1
         positions = (mask.cumsum(-1) - 1).clamp_min(0)
-        return self._model(
-            input_ids=ids.to(self.device),
-            attention_mask=mask.to(self.device),
-            position_ids=positions.to(self.device),
-            logits_to_keep=keep,
-            **options,
-        )
+        with sdpa_kernel(_KERNELS) if self.device.type == "cuda" else nullcontext():
+            return self._model(
+                input_ids=ids.to(self.device),
+                attention_mask=mask.to(self.device),
+                position_ids=positions.to(self.device),
+                logits_to_keep=keep,
+                **options,
+            )
 
     def _masks(self, cache: SlotCache) -> dict[str, Tensor] | Tensor:
         """What may be looked at; layers with a sliding window read the same cache through a mask of their own."""

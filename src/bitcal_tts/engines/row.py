@@ -56,41 +56,42 @@ class Row:
     def take(
         self, ids: list[int], signals: list[list[float]], eos: frozenset[int], cosine: float | None, *, boundary: bool
     ) -> None:
-        """Feed tokens in order until one ends the sequence; at a chunk boundary with the cosine there, if any."""
+        """Feed tokens in order until one ends the sequence; at a chunk boundary with the cosine there, if any.
+
+        Args:
+            ids: The tokens.
+            signals: Entropies, log-probabilities, margins and mean log-probabilities of the likeliest, of each of them.
+            eos: Tokens that end a sequence.
+            cosine: Between the hidden state at this boundary and at the last one.
+            boundary: Whether a chunk is whole.
+        """
         if self._landing is not None:
             self._land(self._landing, ids, signals, eos)
             return
         done = self.done
-        first = len(done.token_ids)
-        ended = False
-        for token, (entropy, logprob, margin, top) in zip(ids, signals, strict=True):
-            if entropy != entropy:
-                raise EngineError(
-                    f"NaN logits for item {done.id!r} at token {len(done.token_ids) + 1}: the checkpoint is broken "
-                    "or the compute dtype overflows; try --compute-dtype float32"
-                )
-            if token in eos:
-                ended = True
-                break
-            done.token_ids.append(token)
-            done.token_texts.append(self._texts.add(token))
-            done.entropies.append(entropy)
-            done.logprobs.append(logprob)
-            done.margins.append(margin)
-            done.top_logprobs.append(top)
+        n = next((i for i, token in enumerate(ids) if token in eos), len(ids))
+        ended = n < len(ids)
+        entropies, logprobs, margins, tops = (column[:n] for column in signals)
+        broken = next((i for i, entropy in enumerate(signals[0][: n + 1]) if entropy != entropy), None)
+        if broken is not None:
+            at = len(done.token_ids) + broken + 1
+            raise EngineError(
+                f"NaN logits for item {done.id!r} at token {at}: the checkpoint is broken or the compute dtype "
+                "overflows; try --compute-dtype float32"
+            )
+        texts = [self._texts.add(token) for token in ids[:n]]
+        done.token_ids += ids[:n]
+        done.token_texts += texts
+        done.entropies += entropies
+        done.logprobs += logprobs
+        done.margins += margins
+        done.top_logprobs += tops
         at_boundary = boundary and not ended
         if at_boundary and cosine is not None:
             done.hidden_similarities.append(cosine)
-        new = slice(first, None)
+        similarities = (cosine,) if at_boundary else ()
         directive = self.session.feed(
-            Tokens(
-                done.token_texts[new],
-                entropies=done.entropies[new],
-                logprobs=done.logprobs[new],
-                margins=done.margins[new],
-                top_logprobs=done.top_logprobs[new],
-                hidden_similarities=(cosine,) if at_boundary else (),
-            )
+            Tokens(texts, entropies, logprobs, margins, tops, hidden_similarities=similarities)
         )
         self._ended = ended
         self._follow(directive)
@@ -162,9 +163,9 @@ class Writer:
         return len(self.written.forced) + max(0, self.writing.limit)
 
     def take(self, ids: list[int], signals: list[list[float]], eos: frozenset[int]) -> None:
-        """Take the next tokens, what was appended first, up to the end of the answer."""
+        """Take the next tokens, what was appended first, up to the end of the answer; signals by kind, as in `Row`."""
         written, forced = self.written, len(self.written.forced)
-        for token, (entropy, logprob, *_) in zip(ids, signals, strict=True):
+        for token, entropy, logprob in zip(ids, signals[0], signals[1], strict=True):
             if self.seen == written.closed > 0:  # what the next token is chosen from
                 written.entropy = entropy
             self.seen += 1

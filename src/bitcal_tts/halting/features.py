@@ -10,6 +10,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ _WORDS = {
 }
 _MARKERS = re.compile("|".join(rf"(?P<{name}>\b(?:{words})\b)" for name, words in _WORDS.items()), re.IGNORECASE)
 MARKERS = tuple(_WORDS)
+_LOUD = re.compile(r"[.!?\n\\<]")
 
 OF_THE_TEXT = (
     "tokens",
@@ -91,6 +93,12 @@ _COLUMNS_OF = {
 }
 
 
+@lru_cache(maxsize=1 << 16)  # tokens come again
+def _may_end(token: str) -> bool:
+    """Whether a token may end a sentence or a line, or belong to a box or a tag."""
+    return _LOUD.search(token) is not None
+
+
 class Features:
     """The state of one request: everything a profile may look at.
 
@@ -143,6 +151,52 @@ class Features:
         if question is not None and self._kind is not None:
             self._candidates = Candidates(Asking(question), self._kind)
 
+    def skip(
+        self,
+        texts: Sequence[str],
+        entropies: Sequence[float] | None,
+        logprobs: Sequence[float] | None,
+        margins: Sequence[float] | None,
+    ) -> int:
+        """Take tokens all at once up to the first that may end a sentence or complete a statement; how many.
+
+        Args:
+            texts: The next tokens.
+            entropies: Of each of them, where they are known; the others likewise.
+            logprobs: Of each of them.
+            margins: Of each of them.
+        """
+        n = next((i for i, text in enumerate(texts) if _may_end(text)), len(texts))
+        run = "".join(texts[:n])
+        if len(self._line) + len(run) > _LONG or (n and not self._skips(run)):
+            return 0
+        if entropies is not None and logprobs is not None and margins is not None:
+            self._unread += zip(entropies[:n], logprobs[:n], margins[:n], strict=True)
+        else:
+            for i in range(n):
+                self._take_signals(
+                    *(None if column is None else column[i] for column in (entropies, logprobs, margins))
+                )
+        self.tokens += n
+        self._line += run
+        self.at_sentence_end = False
+        return n
+
+    def _skips(self, run: str) -> bool:
+        """Whether text ends and completes nothing; then all that wait for that have taken it."""
+        if self._candidates is None:
+            return self._detector.skip(run)
+        if not self._sentences.may_skip(run) or not self._detector.skip(run):
+            return False
+        self._sentences.skip(run)
+        return True
+
+    def _take_signals(self, entropy: float | None, logprob: float | None, margin: float | None) -> None:
+        if entropy is logprob is margin is None:
+            self._absent = _ALL_SIGNALS
+        else:
+            self._unread.append(self._known(entropy, logprob, margin))
+
     def update(
         self,
         text: str,
@@ -162,10 +216,7 @@ class Features:
             writing: Whether the thinking is over.
         """
         self.tokens += 1
-        if entropy is logprob is margin is None:
-            self._absent = _ALL_SIGNALS
-        else:
-            self._unread.append(self._known(entropy, logprob, margin))
+        self._take_signals(entropy, logprob, margin)
         self._line += text
         if "\n" in text or len(self._line) > _LONG:
             self._count_markers()

@@ -191,13 +191,22 @@ class Gate(Controller):
         self.stage = step.stage
         if not self.looks_at(step.stage):
             return step.n_tokens, self._pass(step)
+        skipped = 0
         for n, (text, entropy, logprob, margin) in enumerate(step.tokens(), 1):
+            if skipped < n:
+                skipped = n - 1 + self.skip(step, n - 1)
             self.tokens += 1
+            if n <= skipped:
+                continue
             score = self.token(text, entropy, logprob, margin)
             found = self._finds(text)
             if score is not None or found:
                 return n, self._look(score, step, entropy, at_look=found)
         return step.n_tokens, self._decide(None, step.entropy, at_boundary=False)
+
+    def skip(self, step: Step, first: int) -> int:
+        """Take tokens from `first` on, all at once, that end no look for sure; how many."""
+        return 0
 
     def _pass(self, step: Step) -> Decision:
         """Nothing is left to cut short, and never will be: a text does not go back to its reasoning."""

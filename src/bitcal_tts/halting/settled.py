@@ -170,6 +170,17 @@ class Settled(Gate):
         self._looked_at = self.tokens
         return self._judge(features.look(at_statement=stated))
 
+    def skip(self, step: Step, first: int) -> int:
+        """Tokens within a sentence that states nothing."""
+        texts = step.token_texts
+        if texts is None:
+            return 0
+        columns = (step.entropies, step.logprobs, step.margins)
+        n = self._features.skip(texts[first:], *(None if column is None else column[first:] for column in columns))
+        if self._guard is not None:
+            self._guard.feed_all(texts[first : first + n])
+        return n
+
     def boundary(self, step: Step) -> float | None:
         """Score a boundary, where boundaries are looked at."""
         p = self.parameters

@@ -78,6 +78,26 @@ class StatementDetector:
         copy._from = copy._clear = 0
         return copy
 
+    def skip(self, text: str) -> bool:
+        """Take text all at once if no part of it can complete a statement; whether it was taken.
+
+        Args:
+            text: Without ends of sentences and lines, backslashes and angle brackets.
+        """
+        line = self._line + text
+        small = line.lower()
+        begin = max(self._from, self._clear)
+        if (
+            len(line) > MAX_LINE
+            or len(small) != len(line)
+            or "\\" in line
+            or "<" in line
+            or _ANNOUNCES.search(small, begin) is not None
+        ):
+            return False
+        self._line, self._clear = line, max(begin, len(line) - _LONGEST)
+        return True
+
     def feed(self, piece: str) -> Statement | None:
         """Take the next piece of text; the last statement that it completes, or None."""
         if "\n" not in piece:

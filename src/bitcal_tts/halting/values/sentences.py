@@ -9,6 +9,7 @@ MAX_LENGTH = 600
 """A sentence that is longer is cut: work and memory a token stay bounded, whatever a text is made of."""
 _BEGUN = 5
 """Characters of an end that has begun: `."`."""
+_STOP = re.compile(r"[.!?]")
 _END = re.compile(r"(?<=[.!?])[*)\"'\]]{0,3}\s|\n")
 
 
@@ -33,6 +34,16 @@ class Sentences:
             self._searched = max(0, len(rest) - _BEGUN)
             return ()
         return self._ended(end)
+
+    def may_skip(self, text: str) -> bool:
+        """Whether no part of a text can end a sentence, if it has no ends of sentences and lines within."""
+        rest = self._rest
+        return len(rest) + len(text) <= MAX_LENGTH and _STOP.search(rest, max(0, len(rest) - _BEGUN)) is None
+
+    def skip(self, text: str) -> None:
+        """Take text of which no part can end a sentence."""
+        self._rest += text
+        self._searched = max(0, len(self._rest) - _BEGUN)
 
     def _ended(self, end: re.Match[str] | None) -> list[str]:
         ended, rest, start = [], self._rest, 0
