@@ -15,7 +15,7 @@ from bitcal_tts.engines.desk import Desk, Host, Replies, Written
 from bitcal_tts.engines.row import Row
 from bitcal_tts.halting.controller import Probe
 
-_ROWS_EACH = 16  # rows in flight that are worth a process
+_ROWS_EACH = 4  # rows in flight that are worth a process
 _MOST = 24
 
 

@@ -1,0 +1,117 @@
+"""Slots that grow, are given up and taken again; rows that several processes look after."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from short_task import short_task
+
+from bitcal_tts import build_method
+from bitcal_tts.engines import slots as slots_module
+from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
+from bitcal_tts.engines.desks import Desks, host_for
+from bitcal_tts.engines.slots import Slots, bucket, few_sizes
+from bitcal_tts.engines.transformers import TransformersEngine
+from bitcal_tts.halting.methods import to_the_end
+
+
+def requests(n: int, method: Any) -> list[Request]:
+    task = short_task()
+    return [Request(str(i), task.prompt(item), method, seed=i) for i, item in enumerate(task.items(n, 5))]
+
+
+def told(completion: Completion) -> tuple[Any, ...]:
+    return (
+        completion.token_ids, completion.text, completion.answer, completion.finish, completion.decision,
+        completion.landing_tokens, len(completion.entropies),
+    )  # fmt: skip
+
+
+@given(st.integers(1, 100_000))
+def test_widths_are_few_and_never_much_too_wide(width: int) -> None:
+    assert width <= bucket(width) <= max(256, 1.25 * width + 256)
+    assert bucket(bucket(width)) == bucket(width)
+
+
+@given(st.integers(1, 5000))
+def test_numbers_of_rows_are_few(count: int) -> None:
+    assert count <= few_sizes(count) < 4 * count or few_sizes(count) == 1
+
+
+def test_a_cache_that_must_grow_and_rows_that_must_wait_again_change_nothing(
+    thinking_engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = requests(6, to_the_end(400))
+    plenty = {c.id: c for c in thinking_engine.decode(asked, batch_size=6)}
+    engine = TransformersEngine(thinking_engine.checkpoint)
+    taken: list[tuple[int, int]] = []
+    resize = Slots._resize
+
+    def resized(self: Slots, width: int) -> None:
+        resize(self, width)
+        taken.append((self.size, width))
+
+    monkeypatch.setattr(Slots, "_resize", resized)
+    per_token = engine._forward.bytes_per_token
+    held = {"most": 256 * 6 * per_token}
+
+    def room(_: Any) -> int:
+        slots = next((s for s in alive if s._cache is not None), None)
+        used = 0 if slots is None or slots._cache is None else slots._cache.size * slots._cache.capacity
+        return max(0, held["most"] - used * per_token)
+
+    alive: list[Slots] = []
+    begin = Slots.__init__
+
+    def begun(self: Slots, *args: Any, **kwargs: Any) -> None:
+        alive.append(self)
+        begin(self, *args, **kwargs)
+
+    monkeypatch.setattr(Slots, "__init__", begun)
+    monkeypatch.setattr(slots_module, "room", room)
+    tight = {c.id: c for c in engine.decode(asked, batch_size=6)}
+    assert any(size < 6 and width > 256 for size, width in taken), taken  # wider, and so fewer
+    assert {name: c.token_ids for name, c in tight.items()} == {name: c.token_ids for name, c in plenty.items()}
+    for name, c in tight.items():
+        assert c.hidden_similarities == pytest.approx(plenty[name].hidden_similarities, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["landed", "truncate", "complete"])
+def test_processes_change_nothing(thinking_engine: Any, name: str) -> None:
+    opening, close = thinking_engine.thinking
+    options = {"threshold": 64.0} if name == "truncate" else {}
+    method = build_method(name, bits=32, budget=160, answers="gsm8k", opening=opening, close=close, **options)
+    asked = requests(5, method)
+    done = [
+        {c.id: told(c) for c in TransformersEngine(thinking_engine.checkpoint, processes=n).decode(
+            asked, Decoding(0.7, seed=3), batch_size=3
+        )}
+        for n in (1, 2)
+    ]  # fmt: skip
+    assert done[0] == done[1]
+    if name == "truncate":
+        assert all(landing > 0 for *_, landing, _ in done[0].values())
+
+
+def test_a_process_that_dies_is_an_error_in_one_line(thinking_engine: Any) -> None:
+    rows = thinking_engine._rows(requests(4, to_the_end(64)), Decoding(), 16)
+    host = host_for(rows, frozenset({2}), in_flight=4, processes=2)
+    assert isinstance(host, Desks)
+    os.kill(host._processes[0].pid or 0, signal.SIGKILL)
+    host._processes[0].join()
+    with pytest.raises(EngineError, match="a process that looks after rows has died"):
+        host.tell({0: None, 1: None})  # type: ignore[dict-item]
+    host.close()
+
+
+def test_what_goes_wrong_in_a_process_comes_out_here(thinking_engine: Any) -> None:
+    rows = thinking_engine._rows(requests(4, to_the_end(64)), Decoding(), 16)
+    host = host_for(rows, frozenset({2}), in_flight=4, processes=2)
+    with pytest.raises(ValueError, match="no probe was asked for"):
+        host.tell({0: None})  # type: ignore[dict-item]
+    host.close()

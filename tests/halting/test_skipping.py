@@ -1,0 +1,67 @@
+"""Tokens taken all at once leave the features where tokens taken one by one leave them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bitcal_tts.halting.features import Features
+from bitcal_tts.halting.statements import detector_for
+
+QUESTION = "Ann has 3 bags of 14 apples and gives 5 away. How many apples are left?"
+PIECES = [
+    " so", " the", " answer", " is", " ", "4", "2", ".", "\n", ",", " total", ":", " 37", "!", '"', ")", " wait", " =",
+    " 3", " *", " 14", "?", "<think>", "</think>", "\\boxed{", "7", "}", "$", " apples", " İ", " and", " Ann", " redo",
+    "*", "**", " mistake", "x" * 150,
+]  # fmt: skip
+
+
+PHRASES = [
+    [" 3", " *", " 14", " =", " ", "4", "2"], [" so", " the", " answer", " is", " ", "4", "2"], ["."],
+    ["<", "/", "think", ">"], [" So", " we", " get", " ", "3", "7"], [" and", " then"], ["."], [" Ann", " has", " 37", " apples"], ["\n", "\n"],
+]  # fmt: skip
+TEXTS = st.lists(st.one_of(st.sampled_from(PHRASES), st.sampled_from(PIECES).map(lambda piece: [piece])), max_size=30)
+
+
+@settings(max_examples=400, deadline=None)
+@given(TEXTS, st.data(), st.booleans(), st.sampled_from(["all", "none", "some"]))
+def test_many_at_once_are_as_one_by_one(phrases: list[list[str]], data: st.DataObject, asked: bool, known: str) -> None:
+    texts = [piece for phrase in phrases for piece in phrase]
+    question = QUESTION if asked else None
+    one, many = (
+        Features(detector_for(None), bits=4, budget=512, question=question, values="numbers" if asked else None)
+        for _ in range(2)
+    )
+    rng = np.random.default_rng(len(texts))
+    signals = rng.random((len(texts), 3)) * [3, -14, 9]
+    columns = [None if known == "none" or (known == "some" and i == 1) else signals[:, i].tolist() for i in range(3)]
+    statements = [one.update(text, *_of(columns, i)) for i, text in enumerate(texts)]
+    at = 0
+    while at < len(texts):
+        ahead = data.draw(st.integers(1, 12))
+        part = [None if column is None else column[at : at + ahead] for column in columns]
+        skipped = many.skip(texts[at : at + ahead], *part)
+        assert statements[at : at + skipped] == [None] * skipped
+        at += skipped
+        if at < len(texts):
+            assert many.update(texts[at], *_of(columns, at)) == statements[at]
+            at += 1
+    assert many.tokens == one.tokens
+    assert many.at_sentence_end == one.at_sentence_end
+    for at_statement in (False, True):
+        first, second = (features.look(at_statement=at_statement) for features in (one, many))
+        assert list(first.values) == list(second.values)
+        assert np.array_equal(first.rows, second.rows, equal_nan=True)
+
+
+def _of(columns: list[list[float] | None], i: int) -> list[float | None]:
+    return [None if column is None else column[i] for column in columns]
+
+
+@pytest.mark.parametrize("text", ["one two three", "nothing ends here at all"])
+def test_a_quiet_text_is_taken_whole(text: str) -> None:
+    features = Features(detector_for(None), bits=4, budget=512, question=QUESTION, values="numbers")
+    words = [f" {word}" for word in text.split()]
+    assert features.skip(words, None, None, None) == len(words)
