@@ -20,7 +20,8 @@ PIECES = [
 
 PHRASES = [
     [" 3", " *", " 14", " =", " ", "4", "2"], [" so", " the", " answer", " is", " ", "4", "2"], ["."],
-    ["<", "/", "think", ">"], [" So", " we", " get", " ", "3", "7"], [" and", " then"], ["."], [" Ann", " has", " 37", " apples"], ["\n", "\n"],
+    ["<", "/", "think", ">"], [" So", " we", " get", " ", "3", "7"], [" and", " then"], ["."], ["\n", "\n"],
+    [" Ann", " has", " 37", " apples"],
 ]  # fmt: skip
 TEXTS = st.lists(st.one_of(st.sampled_from(PHRASES), st.sampled_from(PIECES).map(lambda piece: [piece])), max_size=30)
 
