@@ -79,7 +79,7 @@ def test_hostile_text_stays_text(run_folder: Path, browser: Any, tmp_path: Path)
     run = {"name": attack, "budgets": budgets, "methods": methods, "items": [item]}
     text = render_page(
         title=attack, subtitle=attack, rows=summary["rows"], comparisons=summary["comparisons"], figures=[],
-        runs=[run], manifest={"x": attack},
+        promises=[{"method": attack, "budget": 1, "line": attack}], runs=[run], manifest={"x": attack},
     )  # fmt: skip
     (tmp_path / "hostile.html").write_text(text)
     page = browser.new_page()

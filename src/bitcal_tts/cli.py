@@ -12,6 +12,7 @@ from keyword import iskeyword
 from typing import Any, NoReturn
 
 from bitcal_tts import __version__
+from bitcal_tts.halting.checks import did_you_mean
 from bitcal_tts.halting.drift import DriftWarning
 from bitcal_tts.halting.parameters import UnreachableStopWarning
 from bitcal_tts.halting.settled import ProfileWarning
@@ -37,6 +38,18 @@ COMMANDS = {
 _NOTED = (UnreachableStopWarning, DriftWarning, ProfileWarning)
 
 
+_START = f"""bitcal {__version__} stops a reasoning model when its answer is settled, and promises
+how often that will be too early.
+
+  bitcal run                    the whole experiment on a model in the box: a minute
+  bitcal audit LOGS.jsonl       what could be saved on texts that you have
+  bitcal serve --demo           a sidecar before a real server, and a page to try it
+  bitcal serve --upstream URL   the same before your own server
+  bitcal doctor                 what this machine can run, how to install the rest
+
+All commands: bitcal --help. Each has an example: bitcal COMMAND --help."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Errors in one line, options spelled out."""
 
@@ -46,6 +59,14 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
         raise SystemExit(2)
+
+    def refuse_unknown(self, unknown: Sequence[str]) -> NoReturn:
+        """Name arguments that there is no option for, and the options that were perhaps meant."""
+        misspelt = [text.partition("=")[0] for text in unknown if text.startswith("-") and text not in ("-", "--")]
+        if not misspelt:
+            self.error(f"takes no more arguments: {' '.join(unknown)} is too much")
+        known = [name for action in self._actions for name in action.option_strings]
+        self.error("; ".join(f"there is no option {name}{did_you_mean(name, known)}" for name in misspelt))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,17 +81,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments:
+        print(_START)
+        return 0
     parser = _Parser(prog="bitcal", description="Stops a quantized reasoning model when its answer is settled.")
     parser.add_argument("--version", action="version", version=f"bitcal {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
+    if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        parser.error(f"there is no command {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)}")
+    chosen = parser
     for name, summary in COMMANDS.items():
         sub = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         sub.set_defaults(command=name)
         # Only the command that runs is imported: `bitcal doctor` must work where nothing else is installed.
         if name in arguments[:1]:
             _fill(sub, name, arguments)
-    args = parser.parse_args(arguments)
+            chosen = sub
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        chosen.refuse_unknown(unknown)
     with warnings.catch_warnings():
         for kind in _NOTED:
             warnings.simplefilter("always", kind)
@@ -168,8 +198,10 @@ def _notes() -> Callable[..., None]:
     shown: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if issubclass(category, _NOTED) and str(message) not in shown:
-            shown.add(str(message))
+        # What is said of one of the paper's methods holds for the others.
+        key = category.__name__ if issubclass(category, UnreachableStopWarning) else str(message)
+        if issubclass(category, _NOTED) and key not in shown:
+            shown.add(key)
             word = "note" if issubclass(category, UnreachableStopWarning) else "warning"
             print(f"{word}: {message}", file=sys.stderr)
 

@@ -18,6 +18,7 @@ from bitcal_tts.commands import options
 from bitcal_tts.commands.progress import progress
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.commands.table import print_table
+from bitcal_tts.evaluation.promises import what_it_takes
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.settled import SettledParameters
@@ -175,11 +176,6 @@ def _show(profile: Profile, path: Path) -> None:
     for bits in profile.thresholds:
         told = profile.evidence[f"{bits:g}"]
         if not told["certified"]:
-            more = told["more_items_needed"]
-            why = (
-                "too much is lost at the strictest threshold already, landings at the budget and loops included"
-                if more is None
-                else f"about {more:,} more items are needed"
-            )
+            why = what_it_takes(told)
             print(f"at {bits:g} bits nothing could be certified, so everything is decoded to the end: {why}")
     print(f"profile: {path}")

@@ -128,6 +128,11 @@ def add_overwrite(parser: Any) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace other results that are there")
 
 
+def add_full(parser: Any) -> None:
+    """All there is to say."""
+    parser.add_argument("--full", action="store_true", help="print all of the paper's measures and the paired tests")
+
+
 def declared(args: argparse.Namespace) -> dict[str, Any]:
     """What was declared, by key."""
     return dict(parse_override(text, "--declare") for text in args.declare)

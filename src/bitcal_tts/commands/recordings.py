@@ -10,6 +10,7 @@ from typing import Any
 from bitcal_tts.calibration.recording import Recording
 from bitcal_tts.commands.progress import note
 from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.halting.checks import did_you_mean
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.tasks import Task
 from bitcal_tts.tasks.registry import restore_task
@@ -50,7 +51,8 @@ def open_recording(
     store = open_store(folder, complete=complete)
     description = store.description
     if answers is not None and answers not in FORMATS:
-        raise ValueError(f"unknown answer format {answers!r}; available: {', '.join(FORMATS)}")
+        meant = did_you_mean(answers, FORMATS)
+        raise ValueError(f"unknown answer format {answers!r}{meant}; available: {', '.join(FORMATS)}")
     usual = description["answers"]
     description["answers"] = answers or usual
     task = task_of(description)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from bitcal_tts.commands import build, options
@@ -15,9 +16,11 @@ from bitcal_tts.commands.places import place_of_results, refuse_overwriting
 from bitcal_tts.commands.progress import progress
 from bitcal_tts.commands.record import describe
 from bitcal_tts.commands.recordings import Opened, open_recording
-from bitcal_tts.commands.table import print_comparisons, print_rows
+from bitcal_tts.commands.table import NARROW, print_comparisons, print_narrow, print_rows
 from bitcal_tts.evaluation.comparison import compare
 from bitcal_tts.evaluation.metrics import summarise
+from bitcal_tts.evaluation.promises import kept
+from bitcal_tts.evaluation.verdict import verdict
 from bitcal_tts.files import write_atomically, write_json
 from bitcal_tts.halting.methods import describe_parameters
 from bitcal_tts.traces.outcome import Outcome
@@ -39,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_answers(parser, "as recorded")
     parser.add_argument("--out", type=Path, help="where outcomes.parquet and summary.json go (TRACES/replays/NUMBER)")
     options.add_overwrite(parser)
+    options.add_full(parser)
     options.add_json(parser)
 
 
@@ -49,15 +53,24 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps({"schema": 1, **summary}))
     else:
-        show(opened.description, summary)
+        show(opened.description, summary, full=args.full)
         print(f"outcomes and summary: {summary['folder']}")
         print(f"next: bitcal report {summary['folder']}")
 
 
-def show(description: dict[str, Any], summary: dict[str, Any]) -> None:
-    """The table and the paired tests, for people."""
-    print_rows(summary["rows"], title_of(description, summary["rows"]))
-    print_comparisons(summary["comparisons"])
+def show(description: dict[str, Any], summary: dict[str, Any], *, full: bool) -> None:
+    """For people: the verdict, what was promised, a table; where it is asked for all measures and the paired tests."""
+    rows, promises = summary["rows"], summary["promises"]
+    print(fill(verdict(rows, summary["comparisons"]), NARROW))
+    for promise in promises:
+        print(fill(f"{promise['method']}, budget {promise['budget']}: {promise['line']}", NARROW))
+    title = title_of(description, rows)
+    if full:
+        print_rows(rows, title)
+        print_comparisons(summary["comparisons"])
+    else:
+        print_narrow(rows, title, {(p["method"], p["budget"]): p["risk"] for p in promises if p["certified"]})
+        print("all measures and the paired tests: --full, or the page")
 
 
 def replay_recording(
@@ -89,11 +102,12 @@ def replay_recording(
     else:
         refuse_overwriting(out, key, overwrite=args.overwrite)
     done: list[Outcome] = []
-    rows = []
+    rows, promises = [], []
     with progress("replaying", len(methods) * len(opened.traces), quiet=args.json) as advance:
         for method in methods:
             more = outcomes(opened.traces, method, opened.task, identity=opened.identity, tick=lambda: advance(1))
             done += more
+            promises.append(kept(method, more))
             rows.append({**summarise(more, description), "min_tokens": getattr(method.parameters, "min_tokens", None)})
     took = describe(store)
     for row in rows:
@@ -102,6 +116,7 @@ def replay_recording(
         row["seconds_per_item"] = took["seconds"] / took["items"] if whole else None
         row["joules_per_item"] = took["joules"] / took["items"] if whole and took["joules"] is not None else None
     summary: dict[str, Any] = {"rows": rows, "comparisons": compare(done), "recording": took}
+    summary["promises"] = [promise for promise in promises if promise is not None]
     drifted = {m.parameters.budget: m.monitor.drifted for m in methods if getattr(m, "monitor", None) is not None}
     if drifted:
         summary["drifted"] = any(drifted.values())

@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any, NamedTuple
 
 from bitcal_tts.commands import options
@@ -14,6 +15,7 @@ from bitcal_tts.commands.explain import explain
 from bitcal_tts.commands.record import describe
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.commands.replay import title_of
+from bitcal_tts.commands.table import NARROW
 from bitcal_tts.evaluation.comparison import corrected
 from bitcal_tts.evaluation.tables import name_of, paper_tables
 from bitcal_tts.files import write_text
@@ -52,6 +54,8 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps({"schema": 1, **summary, "page": str(page)}))
     else:
+        for one in summary["promises"]:
+            print(fill(f"{one['run'] or one['method']}, budget {one['budget']}: {one['line']}", NARROW))
         print(f"report: {page}; tables and figures are beside it")
         print("next: open it in a browser; it needs no network")
 
@@ -66,6 +70,10 @@ def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int 
     # Several runs are one table: the correction is made over all of its tests.
     tests = corrected([{"run": _title(run), **test} for run in runs for test in run.summary["comparisons"]])
     out = out or folders[0]
+    several = len(runs) > 1
+    promises = [
+        {**one, "run": _title(run) if several else ""} for run in runs for one in run.summary.get("promises", ())
+    ]
     figures = draw_all(rows, out / "figures")
     write_text(out / "tables.md", paper_tables(rows))
     single = len(runs) == 1
@@ -74,6 +82,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int 
         subtitle=_subtitle(runs[0]) if single else "; ".join(map(_title, runs)),
         rows=rows,
         comparisons=tests,
+        promises=promises,
         figures=figures,
         runs=[_browsed(run, n_items) for run in runs if run.store is not None],
         manifest={
@@ -82,7 +91,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int 
     )
     path = out / "report.html"
     write_text(path, page)
-    return path, {"rows": rows, "comparisons": tests}
+    return path, {"rows": rows, "comparisons": tests, "promises": promises}
 
 
 def _open(folder: Path) -> Run:

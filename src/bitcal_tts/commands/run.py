@@ -34,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="options from a YAML file")
     parser.add_argument("--out", type=Path, help="the folder of the run (runs/NAME by model, bits, task and seed)")
     options.add_overwrite(parser)
+    options.add_full(parser)
     options.add_json(parser)
 
 
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps({"schema": 1, **summary}))
         return
     took = summary["recording"]
-    show(opened.description, summary)
+    show(opened.description, summary, full=args.full)
     print(
         f"{took['tokens']:,} tokens decoded once in {took['seconds']:.0f} s ({took['tokens_per_second']:.0f} tokens/s)"
     )

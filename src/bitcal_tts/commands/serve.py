@@ -23,6 +23,7 @@ from bitcal_tts.engines.http import HttpEngine
 from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.engines.named_profiles import named_profile
 from bitcal_tts.engines.thinking import parse_markers
+from bitcal_tts.evaluation.promises import promised
 from bitcal_tts.files import locked
 from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.identity import IdentityError
@@ -177,11 +178,8 @@ def _demo_profile(args: argparse.Namespace, engine: HttpEngine) -> Profile | Non
 
 def _promise(profile: Profile, bits: float) -> str:
     """What a profile promises, in a sentence."""
-    evidence = profile.evidence[f"{bits:g}"]
-    if not evidence["certified"]:
-        return "Its profile could certify nothing: it never stops early."
-    lost, n = evidence["losses"], evidence["certified_items"]
-    return f"Promised: at most {evidence['risk']:.1%} lost (confidence {evidence['confidence']:g}, {lost} of {n} seen)."
+    words = promised(profile.evidence[f"{bits:g}"])
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def autopilot_of(args: argparse.Namespace, opened: ExitStack) -> Autopilot | None:

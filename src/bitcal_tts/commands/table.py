@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bitcal_tts.evaluation.tables import points
@@ -11,8 +11,28 @@ Row = dict[str, Any]
 _WORDS = ("model", "method", "against", "verdict", "signal", "boundaries", "rule")
 
 
+NARROW = 80
+WIDE = 110
+
+
+def print_narrow(rows: Sequence[Row], title: str, targets: Mapping[tuple[str, int], float]) -> None:
+    """The table of a run that fits anywhere: what was lost stands against what was promised, where anything was."""
+    several = len({row["budget"] for row in rows}) > 1
+    cells = []
+    for row in rows:
+        target = targets.get((row["method"], row["budget"]))
+        lost = f"{100 * row['lost_correct_rate']:.1f}"
+        cells.append((
+            *((str(row["budget"]),) if several else ()), row["method"], f"{100 * row['accuracy']:.1f}",
+            f"{row['avg_tokens']:.0f}", f"{100 * row['savings']:.1f}",
+            lost if target is None else f"{lost} (at most {100 * target:g})",
+        ))  # fmt: skip
+    names = (*(("budget",) if several else ()), "method", "accuracy %", "tokens", "saved %", "lost %")
+    print_table(title, names, cells, sections=several, width=NARROW)
+
+
 def print_rows(rows: Sequence[Row], title: str) -> None:
-    """The table of a run: one line a method and budget."""
+    """The table of a run with all of the paper's measures: one line a method and budget."""
     names = ("accuracy % [95 % interval]", "tokens", "saved %", "premature %", "lost %", "rescued %")
     cells = [
         (
@@ -50,8 +70,10 @@ def print_comparisons(rows: Sequence[Row]) -> None:
     print_table("Paired differences in accuracy (exact McNemar, Holm-corrected)", names, cells)
 
 
-def print_table(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table in the terminal, with a rule wherever the first column changes."""
+def print_table(
+    title: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, sections: bool = True, width: int = WIDE
+) -> None:
+    """A table in the terminal, with a rule wherever the first column changes unless told otherwise."""
     from rich.console import Console
     from rich.table import Table
 
@@ -59,7 +81,7 @@ def print_table(title: str, names: Sequence[str], rows: Sequence[Sequence[str]])
     for name in names:
         table.add_column(name, justify="left" if name in _WORDS else "right")
     for i, row in enumerate(rows):
-        if i and row[0] != rows[i - 1][0]:
+        if sections and i and row[0] != rows[i - 1][0]:
             table.add_section()
         table.add_row(*row)
-    Console(width=110).print(table)
+    Console(width=width).print(table)

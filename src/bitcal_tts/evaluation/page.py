@@ -28,6 +28,7 @@ def render_page(
     subtitle: str,
     rows: Sequence[Row],
     comparisons: Sequence[Row],
+    promises: Sequence[Row],
     figures: Sequence[Path],
     runs: Sequence[dict[str, Any]],
     manifest: dict[str, Any],
@@ -40,7 +41,7 @@ def render_page(
     parts = {
         "TITLE": html.escape(title),
         "SUBTITLE": html.escape(subtitle),
-        "HEADLINE": _headline(rows, comparisons),
+        "HEADLINE": _promises(promises) + _headline(rows, comparisons),
         "ROWS": _rows(rows),
         "COMPARISONS": _comparisons(comparisons),
         "FIGURES": "\n".join(map(_figure, figures)),
@@ -50,6 +51,16 @@ def render_page(
     }
     # One pass over the template: what is put in is not looked at again.
     return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], template)
+
+
+def _promises(promises: Sequence[Row]) -> str:
+    """What was promised and what was seen, a line for each profile that served."""
+    return "".join(
+        f'<p class="promise {html.escape(one.get("verdict", "none"))}"><b>{html.escape(one["method"])}</b>'
+        f"{', ' + html.escape(one['run']) if one.get('run') else ''}, budget {one['budget']}: "
+        f"{html.escape(one['line'])}</p>\n"
+        for one in promises
+    )
 
 
 def _headline(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 from typing import Any
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Half a sentence with the known name that is nearest to a misspelt one; empty where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def number(name: str, value: Any, *, least: float = -math.inf) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
 from bitcal_tts.halting import settled
+from bitcal_tts.halting.checks import did_you_mean
 from bitcal_tts.halting.complete import Complete
 from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.gate import GateParameters
@@ -77,9 +77,8 @@ def build_method(name: str, *, bits: float, budget: int, **overrides: Any) -> An
     known = parameters_of(name)
     for key in overrides:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; available: {', '.join(known)}"
-            raise ValueError(f"unknown parameter {key!r} of method {name!r}{hint}")
+            meant = did_you_mean(key, known) or f"; available: {', '.join(known)}"
+            raise ValueError(f"unknown parameter {key!r} of method {name!r}{meant}")
     if name == "settled" and "profile" not in overrides:
         raise ValueError("method 'settled' needs a profile: fit one with bitcal fit")
     if name in RULES:
@@ -91,7 +90,8 @@ def parameters_of(name: str) -> tuple[str, ...]:
     """What may be set of a method."""
     registry: Mapping[str, tuple[Callable[..., Controller], type[Any]]] = {**METHODS, **RULES}
     if name not in registry:
-        raise ValueError(f"unknown method {name!r}; available: {', '.join(registry)}")
+        meant = did_you_mean(name, registry)
+        raise ValueError(f"unknown method {name!r}{meant}; available: {', '.join(registry)}")
     return tuple(f.name for f in fields(registry[name][1]) if f.name not in _SET_BY_METHOD)
 
 

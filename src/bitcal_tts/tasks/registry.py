@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.halting.checks import did_you_mean
 from bitcal_tts.tasks.base import Item, Task, TaskError, read_template
 from bitcal_tts.tasks.drawing import far_seed
 from bitcal_tts.tasks.listed import (
@@ -52,7 +53,8 @@ def load_task(
     if execute and name != "code":
         raise TaskError(f"only the task 'code' executes what a model writes, not {name!r}")
     if answers is not None and answers not in FORMATS:
-        raise TaskError(f"unknown answer format {answers!r}; available: {', '.join(FORMATS)}")
+        meant = did_you_mean(answers, FORMATS)
+        raise TaskError(f"unknown answer format {answers!r}{meant}; available: {', '.join(FORMATS)}")
     task = _load(name, data, split, answers)
     changes: dict[str, Any] = {}
     if template is not None:
@@ -112,9 +114,10 @@ def _reasoning_gym(name: str, split: str) -> Task:
 
     data_set, _, told = name.partition(":")
     if data_set not in DATASETS:
+        meant = did_you_mean(data_set, [*TASKS, *DATASETS])
         raise TaskError(
-            f"unknown task {name!r}; available: {', '.join(TASKS)} and the {len(DATASETS)} data sets of reasoning-gym, "
-            f"such as {', '.join(sorted(DATASETS)[:4])}"
+            f"unknown task {name!r}{meant}; available: {', '.join(TASKS)} and the {len(DATASETS)} data sets of "
+            f"reasoning-gym, such as {', '.join(sorted(DATASETS)[:4])}"
         )
 
     options = _options(name, told)

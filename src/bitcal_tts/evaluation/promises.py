@@ -1,0 +1,67 @@
+"""What a profile has promised, beside what was seen: one sentence, the same on every screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bitcal_tts.evaluation.statistics import wilson
+from bitcal_tts.halting.controller import Controller
+from bitcal_tts.traces.outcome import Outcome
+
+
+def promised(evidence: Mapping[str, Any]) -> str:
+    """What is promised, by the evidence of a profile at the served bits."""
+    if not evidence["certified"]:
+        return f"promised: nothing, so that it never stops early: {what_it_takes(evidence)}"
+    of = " of the right answers" if evidence.get("among") == "right" else ""
+    jointly = ", jointly" if "joint_over" in evidence else ""
+    items = evidence["certified_items"]
+    return (
+        f"promised: at most {_pc(evidence['risk'])} %{of} lost (confidence {evidence['confidence']:g}{jointly}, "
+        f"{items:,} items)"
+    )
+
+
+def what_it_takes(evidence: Mapping[str, Any]) -> str:
+    """What a certificate would take where there is none."""
+    more = evidence["more_items_needed"]
+    if more is None:
+        return "too much is lost at the strictest threshold already, landings at the budget and loops included"
+    return f"about {more:,} more items are needed for at most {_pc(evidence['risk'])} %"
+
+
+def kept(method: Controller, found: Sequence[Outcome]) -> dict[str, Any] | None:
+    """What a method's profile promises and what its outcomes show; None for a method that promises nothing.
+
+    `verdict` is `kept` where no more than the promised share was lost, `broken` where the interval lies above it, and
+    `unclear` where more was lost than promised but chance may explain it.
+    """
+    profile = getattr(method.parameters, "profile", None)
+    if not method.promises or profile is None:
+        return None
+    p = method.parameters
+    evidence = profile.evidence.get(f"{p.bits:g}")
+    if evidence is None:
+        return None
+    told = {"method": p.name, "budget": p.budget, "bits": p.bits, "certified": evidence["certified"]}
+    among = [o for o in found if o.full_correct] if evidence.get("among") == "right" else found
+    lost, n = sum(o.lost for o in among), len(among)
+    if not evidence["certified"] or n == 0:
+        return {**told, "line": promised(evidence)}
+    share = wilson(lost, n)
+    risk = evidence["risk"]
+    verdict = "kept" if share.value <= risk else "broken" if share.low > risk else "unclear"
+    words = {"unclear": "more than promised, which chance may explain"}.get(verdict, verdict)
+    words += ", though it was forced" if p.force else ""
+    seen = f"{lost:,} of {n:,} = {_pc(share.value)} % [{_pc(share.low)}, {_pc(share.high)}]"
+    return {
+        **told, "risk": risk, "confidence": evidence["confidence"], "items": evidence["certified_items"],
+        "lost": lost, "n": n, "lost_rate": share.value, "lost_low": share.low, "lost_high": share.high,
+        "verdict": verdict, "line": f"{promised(evidence)}; seen here: {seen}: {words}",
+    }  # fmt: skip
+
+
+def _pc(share: float) -> str:
+    """A share in percent, with as many digits as it needs."""
+    return f"{100 * share:.2g}" if 0 < share < 0.01 else f"{100 * share:.3g}"

@@ -1,0 +1,45 @@
+"""What a run comes to, in a sentence or two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bitcal_tts.evaluation.comparison import BASELINES
+from bitcal_tts.evaluation.tables import points
+
+Row = dict[str, Any]
+_WORTH = 0.005  # share of the tokens from which on a method is said to save any
+
+
+def verdict(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
+    """The method that saves most at the largest budget and is not shown to be worse than decoding to the end."""
+    budget = max(row["budget"] for row in rows)
+    at = {row["method"]: row for row in rows if row["budget"] == budget}
+    base = next((name for name in BASELINES if name in at), None)
+    if base is None or len(at) == 1:
+        only = at[base] if base is not None else max(at.values(), key=lambda row: row["accuracy"])
+        return (
+            f"{only['method']} is right in {_pc(only['accuracy'])} % with {only['avg_tokens']:,.0f} tokens an answer."
+        )
+    full = at[base]
+    begin = (
+        f"Decoded to the end, {_pc(full['accuracy'])} % are right with {full['avg_tokens']:,.0f} tokens an answer "
+        f"(budget {budget:,}, N = {full['n']:,})."
+    )
+    tests = {test["method"]: test for test in comparisons if test["budget"] == budget and test["against"] == base}
+    saving = [row for name, row in at.items() if name != base and row["savings"] >= _WORTH]
+    fine = [row for row in saving if row["method"] in tests and tests[row["method"]]["verdict"] != "worse"]
+    if not fine:
+        if not saving:
+            return f"{begin} No method here stops any earlier."
+        return f"{begin} Every method that saves tokens here costs accuracy."
+    best = max(fine, key=lambda row: row["savings"])
+    test = tests[best["method"]]
+    saves, loses = _pc(best["savings"]), _pc(best["lost_correct_rate"])
+    shown = f"{points(test['difference'])} points ({test['verdict']}, p = {test['p_corrected']:.2g})"
+    return f"{begin} {best['method']} saves {saves} % of them and loses {loses} % of the answers; accuracy {shown}."
+
+
+def _pc(share: float) -> str:
+    return f"{100 * share:.1f}"
