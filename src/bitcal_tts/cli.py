@@ -38,14 +38,14 @@ COMMANDS = {
 _NOTED = (UnreachableStopWarning, DriftWarning, ProfileWarning)
 
 
-_START = f"""bitcal {__version__} stops a reasoning model when its answer is settled, and promises
-how often that will be too early.
+_START = f"""bitcal {__version__}: stops a reasoning model when its answer is settled,
+and promises how often that will be too early.
 
-  bitcal run                    the whole experiment on a model in the box: a minute
+  bitcal run                    the whole experiment on a model in the box
   bitcal audit LOGS.jsonl       what could be saved on texts that you have
-  bitcal serve --demo           a sidecar before a real server, and a page to try it
+  bitcal serve --demo           a sidecar before a server, with a page to try it
   bitcal serve --upstream URL   the same before your own server
-  bitcal doctor                 what this machine can run, how to install the rest
+  bitcal doctor                 what this machine can run, and what is missing
 
 All commands: bitcal --help. Each has an example: bitcal COMMAND --help."""
 

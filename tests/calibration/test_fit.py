@@ -509,8 +509,13 @@ def test_fit_replay_and_compare_from_the_command_line(probed: Any, capsys: pytes
     assert main(["fit", folder, "--risk", "0.3", "--confidence", "0.8", "--out", "p.json"]) == 0
     assert "profile: p.json" in capsys.readouterr().out
     assert main(["replay", folder, "--profile", "p.json", "--out", "o", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    replayed = json.loads(capsys.readouterr().out)
+    rows = replayed["rows"]
     assert [row["method"] for row in rows] == ["landed", "fixed", "adaptive", "bitcal_tts", "complete", "settled"]
+    (promise,) = replayed["promises"]
+    lost = round(rows[-1]["lost_correct_rate"] * rows[-1]["n"])
+    assert (promise["method"], promise["risk"], promise["lost"], promise["n"]) == ("settled", 0.3, lost, rows[-1]["n"])
+    assert f"seen here: {lost:,} of {promise['n']:,} = " in promise["line"]
     assert main(["compare", folder, "--profile", "p.json", "--target", "0.05", "--out", "c", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {"deer", "dynasor", "eat", "oracle", "settled", "truncate"} <= {row["method"] for row in told["rows"]}
@@ -524,7 +529,9 @@ def test_fit_replay_and_compare_from_the_command_line(probed: Any, capsys: pytes
     assert main(["compare", folder, "--methods", "fixed,truncate,complete", "--json"]) == 0
     assert capsys.readouterr().err == ""
     assert main(["report", "o"]) == 0  # the traces lie elsewhere
-    capsys.readouterr()
+    told_again = " ".join(capsys.readouterr().out.split())
+    assert promise["line"] in told_again
+    assert promise["line"] in Path("o/report.html").read_text()
     assert main(["compare", folder, "--target", "0.3"]) == 2
     assert "target must be one of" in capsys.readouterr().err
 

@@ -45,7 +45,10 @@ def test_bad_values_are_named(name: str, value: Any) -> None:
 
 
 def test_unknown_method_lists_the_known() -> None:
-    with pytest.raises(ValueError, match=r"unknown method 'bitcall'; available: fixed, adaptive, bitcal_tts"):
+    with pytest.raises(
+        ValueError,
+        match=r"unknown method 'bitcall' \(did you mean bitcal_tts\?\); available: fixed, adaptive, bitcal_tts",
+    ):
         build_method("bitcall", bits=4, budget=512)
 
 

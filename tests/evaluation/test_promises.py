@@ -1,0 +1,92 @@
+"""The sentence that stands wherever a profile served."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bitcal_tts.evaluation.promises import kept, promised
+from bitcal_tts.evaluation.verdict import verdict
+from bitcal_tts.traces.outcome import Outcome
+
+EVIDENCE = {"certified": True, "risk": 0.01, "confidence": 0.9, "certified_items": 2048, "more_items_needed": 0}
+
+
+def method(evidence: dict[str, Any], *, force: bool = False, promises: bool = True) -> Any:
+    profile = SimpleNamespace(evidence={"4": evidence})
+    parameters = SimpleNamespace(name="settled", bits=4.0, budget=512, profile=profile, force=force)
+    return SimpleNamespace(parameters=parameters, promises=promises)
+
+
+def outcomes(lost: int, fine: int, wrong: int = 0) -> list[Outcome]:
+    def one(i: int, *, correct: bool, full: bool) -> Outcome:
+        return Outcome(str(i), "settled", 4.0, 512, 100, 0, "halted", "settled", "1", correct, full, 200)
+
+    return [
+        *(one(i, correct=False, full=True) for i in range(lost)),
+        *(one(i, correct=True, full=True) for i in range(fine)),
+        *(one(i, correct=False, full=False) for i in range(wrong)),
+    ]
+
+
+def test_a_promise_that_is_kept() -> None:
+    told = kept(method(EVIDENCE), outcomes(4, 1315))
+    assert told is not None
+    assert told["line"] == (
+        "promised: at most 1 % lost (confidence 0.9, 2,048 items); seen here: 4 of 1,319 = 0.3 % [0.12, 0.78]: kept"
+    )
+    assert (told["verdict"], told["lost"], told["n"]) == ("kept", 4, 1319)
+
+
+@pytest.mark.parametrize(("lost", "word"), [(10, "kept"), (12, "unclear"), (40, "broken")])
+def test_more_than_promised_is_broken_only_where_chance_does_not_explain_it(lost: int, word: str) -> None:
+    told = kept(method(EVIDENCE), outcomes(lost, 1000 - lost))
+    assert told is not None and told["verdict"] == word
+    assert told["line"].endswith("which chance may explain" if word == "unclear" else word)
+
+
+def test_a_promise_among_the_right_counts_those_only() -> None:
+    told = kept(method({**EVIDENCE, "among": "right"}), outcomes(2, 98, wrong=100))
+    assert told is not None and told["n"] == 100
+    assert "at most 1 % of the right answers lost" in told["line"]
+
+
+def test_a_profile_that_never_stops_says_so_and_what_it_would_take() -> None:
+    told = kept(method({**EVIDENCE, "certified": False, "more_items_needed": 1200}), outcomes(0, 10))
+    assert told is not None and not told["certified"]
+    assert told["line"] == (
+        "promised: nothing, so that it never stops early: about 1,200 more items are needed for at most 1 %"
+    )
+    lost = promised({**EVIDENCE, "certified": False, "more_items_needed": None})
+    assert "too much is lost at the strictest threshold" in lost
+
+
+def test_what_was_forced_is_said_and_other_methods_promise_nothing() -> None:
+    forced = kept(method(EVIDENCE, force=True), outcomes(0, 100))
+    assert forced is not None and forced["line"].endswith("kept, though it was forced")
+    assert kept(method(EVIDENCE, promises=False), outcomes(0, 100)) is None
+
+
+def row(name: str, saved: float, accuracy: float, lost: float = 0.0) -> dict[str, Any]:
+    return {
+        "method": name, "budget": 512, "savings": saved, "accuracy": accuracy, "avg_tokens": 400 * (1 - saved),
+        "n": 200, "lost_correct_rate": lost,
+    }  # fmt: skip
+
+
+def test_the_verdict_names_what_saves_most_and_is_not_worse() -> None:
+    name = "fixed"
+    rows = [row(name, 0.0, 0.8), row("quick", 0.5, 0.6, 0.2), row("settled", 0.3, 0.81, 0.01), row("slow", 0.1, 0.8)]
+    tests = [
+        {"method": m, "against": name, "budget": 512, "verdict": v, "difference": d, "p_corrected": 0.5}
+        for m, v, d in (("quick", "worse", -0.2), ("settled", "not worse", 0.01), ("slow", "not resolved", 0.0))
+    ]
+    assert verdict(rows, tests) == (
+        "Decoded to the end, 80.0 % are right with 400 tokens an answer (budget 512, N = 200). settled saves 30.0 % of "
+        "them and loses 1.0 % of the answers; accuracy +1.0 points (not worse, p = 0.5)."
+    )
+    assert verdict(rows[:2], tests[:1]).endswith("Every method that saves tokens here costs accuracy.")
+    assert verdict([rows[0], row("slow", 0.0, 0.8)], tests).endswith("No method here stops any earlier.")
+    assert verdict(rows[:1], []) == "fixed is right in 80.0 % with 400 tokens an answer."
