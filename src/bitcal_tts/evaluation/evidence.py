@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 
 from bitcal_tts.evaluation.drawing import draw_to, line
+from bitcal_tts.evaluation.frontier import TARGETS
 
 Row = dict[str, Any]
 
@@ -45,17 +46,26 @@ def reliability_diagram(recorded: Sequence[Row]) -> Any:
 def frontier_figure(result: Row) -> Any:
     """Accuracy against tokens of every method over its own threshold, the best at every cost, as `compare` tells it.
 
-    Rings are the points chosen for a lost-correct rate of 1 %, the cross is what the profile was certified for.
+    The methods that matter and the rules that save most have a colour and a name, the others are grey: the table has
+    them all. Rules that coincide are drawn once. Rings are the points chosen for a lost-correct rate of 1 %, the cross
+    is what the profile was certified for.
     """
     figure, axes = plt.subplots(figsize=(7.2, 4.4))
     axes.grid(True, axis="both", alpha=0.3)
     curves = result["curves"]
     full = 100 * max(p["accuracy"] for p in curves.get("fixed") or next(iter(curves.values())))
     lowest = full - 30
-    for i, (name, curve) in enumerate(curves.items()):
-        x, y = [p["tokens"] for p in curve], [100 * p["accuracy"] for p in curve]
+    repeated = {name for row in result["rows"] for name in row.get("same_as", ())}
+    named = _named(result)
+    others = [name for name in curves if name not in {*named, *repeated} and not name.startswith("oracle")]
+    for name in others:
+        x, y = [p["tokens"] for p in curves[name]], [100 * p["accuracy"] for p in curves[name]]
+        label = f"{len(others)} others" if name == others[0] else None
+        axes.plot(x, y, color="#bbbbbb", linewidth=0.8, marker="." if len(x) == 1 else "", zorder=1, label=label)
+    for i, name in enumerate(named):
+        x, y = [p["tokens"] for p in curves[name]], [100 * p["accuracy"] for p in curves[name]]
         look = line(i) | {"markersize": 4, "markevery": max(1, len(x) // 12)}
-        if name in ("settled", "fixed", "complete"):
+        if name in _OURS:
             look |= {"linewidth": 2.4, "markersize": 6}
         elif name.startswith("oracle"):
             look |= {"marker": "*", "markersize": 10, "linestyle": ""}
@@ -65,8 +75,9 @@ def frontier_figure(result: Row) -> Any:
                 mark: Row = {"marker": "x"} if row["certified"] else {"marker": "o", "markerfacecolor": "none"}
                 color = look["color"]
                 axes.plot(row["avg_tokens"], 100 * row["accuracy"], color=color, markersize=11, zorder=5, **mark)
+    highest = max(100 * p["accuracy"] for name in named for p in curves[name])
     seen = [p["tokens"] for curve in curves.values() for p in curve if 100 * p["accuracy"] >= lowest]
-    axes.set(xlabel="tokens a problem, probes and landings included", ylabel="accuracy, %", ylim=(lowest, full + 3))
+    axes.set(xlabel="tokens a problem, probes and landings included", ylabel="accuracy, %", ylim=(lowest, highest + 1))
     axes.set_xlim(0.9 * min(seen), 1.05 * max(seen))
     axes.set_title("\n".join(textwrap.wrap(result["title"], 80)), fontsize=9)
     axes.text(
@@ -74,6 +85,20 @@ def frontier_figure(result: Row) -> Any:
     )
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return figure
+
+
+_OURS = ("settled", "landed", "fixed", "complete")
+_BEST = 6  # rules besides those that have a name in a figure
+
+
+def _named(result: Row) -> list[str]:
+    """The methods that matter, and of the rules those that save most where at most 5 % are lost."""
+    there = result["curves"]
+    saved = {row["method"]: row["savings"] for row in result["rows"] if row["target"] == max(TARGETS)}
+    rules = [name for name in there if name in saved and name not in _OURS and not name.startswith("oracle")]
+    best = sorted(rules, key=lambda name: -saved[name])[:_BEST]
+    oracles = [name for name in ("oracle, our looks", "oracle") if name in there][:1]
+    return [*(name for name in _OURS if name in there), *best, *oracles]
 
 
 def signal_card(card: Sequence[Row]) -> Any:
