@@ -26,7 +26,7 @@ PHRASES = [
 TEXTS = st.lists(st.one_of(st.sampled_from(PHRASES), st.sampled_from(PIECES).map(lambda piece: [piece])), max_size=30)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(TEXTS, st.data(), st.booleans(), st.sampled_from(["all", "none", "some"]))
 def test_many_at_once_are_as_one_by_one(phrases: list[list[str]], data: st.DataObject, asked: bool, known: str) -> None:
     texts = [piece for phrase in phrases for piece in phrase]
@@ -59,6 +59,14 @@ def test_many_at_once_are_as_one_by_one(phrases: list[list[str]], data: st.DataO
 
 def _of(columns: list[list[float] | None], i: int) -> list[float | None]:
     return [None if column is None else column[i] for column in columns]
+
+
+def test_a_space_after_a_full_stop_ends_a_sentence_that_may_state_something() -> None:
+    features = Features(detector_for(None), bits=4, budget=512)
+    for piece in (" So", " we", " get", " ", "3", "7", "."):
+        assert features.update(piece, None, None, None) is None
+    assert features.skip([" ", "ok"], None, None, None) == 0
+    assert features.update(" ", None, None, None) is not None
 
 
 @pytest.mark.parametrize("text", ["one two three", "nothing ends here at all"])

@@ -23,7 +23,7 @@ def test_the_demo_has_a_promise() -> None:
         engine = serve._engine(args, opened)
         policy = serve.policy_of(args, engine)
         assert policy.about.method == "settled"
-        assert policy.about.promise.startswith("Promised: at most 5.0% lost")
+        assert policy.about.promise.startswith("Promised: at most 5 % lost (confidence 0.9, ")
         assert policy.about.examples == demo.EXAMPLES
         assert policy.budget == demo.BUDGET
 

@@ -89,6 +89,7 @@ class StatementDetector:
         begin = max(self._from, self._clear)
         if (
             len(line) > MAX_LINE
+            or self._line.endswith((".", "!", "?"))  # a space may end a sentence
             or len(small) != len(line)
             or "\\" in line
             or "<" in line
