@@ -57,12 +57,31 @@ def test_the_page_works_from_disk(run_folder: Path, browser: Any, width: int) ->
     assert page.locator("#item option").count() == min(round(lost), 30)
     assert page.locator("#text .stop").count() >= 1
     assert page.locator("#ends tr").count() == 5
+    # What was lost is in view without scrolling; the rest is a click away.
+    results = page.locator("table").first
+    assert "lost %" in results.inner_text()
+    assert results.evaluate("table => table.scrollWidth <= table.parentElement.clientWidth")
+    assert not page.get_by_text("premature %").is_visible()
+    page.get_by_text("All measures, with intervals").click()
+    assert page.get_by_text("premature %").is_visible()
     assert page.locator("#decisions tr").count() > 1
     # Nothing but the page itself was asked for, nothing went wrong, and it does not scroll sideways.
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     assert problems == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.close()
+
+
+def test_the_page_is_dark_where_that_is_asked_for(run_folder: Path, browser: Any) -> None:
+    colours = []
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme)
+        page.goto((run_folder / "report.html").as_uri())
+        of_body = "getComputedStyle(document.body)"
+        colours.append((page.evaluate(f"{of_body}.backgroundColor"), page.evaluate(f"{of_body}.color")))
+        page.close()
+    assert colours[0] == ("rgb(253, 253, 251)", "rgb(28, 28, 28)")
+    assert colours[1] == ("rgb(23, 23, 21)", "rgb(230, 230, 227)")
 
 
 def test_hostile_text_stays_text(run_folder: Path, browser: Any, tmp_path: Path) -> None:

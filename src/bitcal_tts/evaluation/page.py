@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.evaluation.tables import name_of, points, split
+from bitcal_tts.evaluation.verdict import verdict
 
 Row = dict[str, Any]
 _CAPTIONS = {
@@ -41,7 +42,8 @@ def render_page(
     parts = {
         "TITLE": html.escape(title),
         "SUBTITLE": html.escape(subtitle),
-        "HEADLINE": _promises(promises) + _headline(rows, comparisons),
+        "HEADLINE": _verdicts(rows, comparisons) + _promises(promises) + _headline(rows, comparisons),
+        "NARROW": _narrow(rows, promises),
         "ROWS": _rows(rows),
         "COMPARISONS": _comparisons(comparisons),
         "FIGURES": "\n".join(map(_figure, figures)),
@@ -51,6 +53,34 @@ def render_page(
     }
     # One pass over the template: what is put in is not looked at again.
     return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], template)
+
+
+def _verdicts(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
+    """What each run comes to."""
+    parts = split(rows)
+    told = []
+    for name, part in parts.items():
+        tests = [test for test in comparisons if test.get("run", name) == name]
+        said = verdict(part, tests)
+        told.append(f"<p><b>{html.escape(said if len(parts) == 1 else f'{name}: {said}')}</b></p>\n")
+    return "".join(told)
+
+
+def _narrow(rows: Sequence[Row], promises: Sequence[Row]) -> str:
+    """What is read first: it fits a telephone."""
+    targets = {(p.get("run") or "", p["method"], p["budget"]): p["risk"] for p in promises if p.get("certified")}
+    several = len(split(rows)) > 1
+    head = (*(("decoded",) if several else ()), "method", "budget", "right %", "saved %", "lost %")
+    body, last = [], None
+    for row in rows:
+        cell = (name_of(row), row["budget"])
+        rule, last = last is not None and cell != last, cell
+        target = targets.get((name_of(row) if several else "", row["method"], row["budget"]))
+        lost = _pc(row["lost_correct_rate"]) + ("" if target is None else f" (at most {100 * target:g})")
+        name = (name_of(row),) if several else ()
+        values = (*name, row["method"], str(row["budget"]), _pc(row["accuracy"]), _pc(row["savings"]), lost)
+        body.append((rule, values))
+    return _table(head, body, {0, 1} if several else {0})
 
 
 def _promises(promises: Sequence[Row]) -> str:
