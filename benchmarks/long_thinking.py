@@ -35,9 +35,8 @@ class TimeIsUpError(Exception):
     """The window is over."""
 
 
-def watching(engine: TransformersEngine, watch: Callable[[Slots], None]) -> list[Slots]:
-    """Have somebody look at the slots of an engine before every chunk; they stand in the list once they are made."""
-    made: list[Slots] = []
+def watching(engine: TransformersEngine, watch: Callable[[Slots, int], None]) -> None:
+    """Have somebody told of the slots of an engine after every chunk, and of its steps."""
     make = engine._slots_for
 
     def make_watched(*args: Any, **kwargs: Any) -> Slots:
@@ -45,15 +44,14 @@ def watching(engine: TransformersEngine, watch: Callable[[Slots], None]) -> list
         run = slots.run
 
         def run_watched(*args: Any, **kwargs: Any) -> int:
-            watch(slots)
-            return run(*args, **kwargs)
+            steps = run(*args, **kwargs)
+            watch(slots, steps)
+            return steps
 
         slots.run = run_watched  # type: ignore[method-assign]
-        made.append(slots)
         return slots
 
     engine._slots_for = make_watched  # type: ignore[method-assign]
-    return made
 
 
 def main() -> None:
@@ -80,26 +78,28 @@ def main() -> None:
     ]
     weights = torch.cuda.memory_allocated() if device.type == "cuda" else 0
     began, done = time.perf_counter(), []
-    sizes: list[int] = []
+    seen: list[tuple[int, int, int]] = []  # steps, and rows and slots at each
 
-    def watch(slots: Slots) -> None:
-        sizes.append(slots.size)
+    def watch(slots: Slots, steps: int) -> None:
+        seen.append((steps, slots.count, slots.size))
         if time.perf_counter() - began > args.seconds:
             raise TimeIsUpError
 
-    watched = watching(engine, watch)
+    watching(engine, watch)
     try:
         for completion in engine.decode(requests, batch_size=args.batch):
             done.append(len(completion.token_ids))
     except TimeIsUpError:
         pass
     seconds = time.perf_counter() - began
-    slots = watched[0]
+    steps = sum(n for n, _, _ in seen)
+    tokens, places = (sum(chunk[0] * chunk[i] for chunk in seen) for i in (1, 2))
+    sizes = [size for _, _, size in seen]
     row = {
         "batch": args.batch, "n": args.n, "budget": BUDGET, "seconds": seconds, "finished": len(done),
-        "mean_length": float(lengths.mean()), "tokens_per_second": slots.rows_run / seconds,
-        "ms_a_step": 1e3 * seconds / slots.steps_run, "steps": slots.steps_run,
-        "slots_in_use": slots.rows_run / slots.slots_run,
+        "mean_length": float(lengths.mean()), "tokens_per_second": tokens / seconds,
+        "ms_a_step": 1e3 * seconds / steps, "steps": steps,
+        "slots_in_use": tokens / places,
         "smallest_room": min(sizes), "largest_room": max(sizes),
         "weights_gib": weights / 2**30,
         "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,

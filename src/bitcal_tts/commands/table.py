@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bitcal_tts.evaluation.tables import points
+from bitcal_tts.evaluation.tables import lost_cell, points
 
 Row = dict[str, Any]
 _WORDS = ("model", "method", "against", "verdict", "signal", "boundaries", "rule")
@@ -20,12 +20,10 @@ def print_narrow(rows: Sequence[Row], title: str, targets: Mapping[tuple[str, in
     several = len({row["budget"] for row in rows}) > 1
     cells = []
     for row in rows:
-        target = targets.get((row["method"], row["budget"]))
-        lost = f"{100 * row['lost_correct_rate']:.1f}"
+        lost = lost_cell(row, targets.get((row["method"], row["budget"])))
         cells.append((
             *((str(row["budget"]),) if several else ()), row["method"], f"{100 * row['accuracy']:.1f}",
-            f"{row['avg_tokens']:.0f}", f"{100 * row['savings']:.1f}",
-            lost if target is None else f"{lost} (at most {100 * target:g})",
+            f"{row['avg_tokens']:.0f}", f"{100 * row['savings']:.1f}", lost,
         ))  # fmt: skip
     names = (*(("budget",) if several else ()), "method", "accuracy %", "tokens", "saved %", "lost %")
     print_table(title, names, cells, sections=several, width=NARROW)

@@ -16,15 +16,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bitcal_tts.engines import base
-from bitcal_tts.engines.base import Completion, Decoding, EngineError, Fork
+from bitcal_tts.engines.base import Completion, Decoding, EngineError, Fork, Written
 from bitcal_tts.engines.cache import survivors
-from bitcal_tts.engines.desk import Host, Replies, Written
+from bitcal_tts.engines.desk import Host, Lines, Replies
 from bitcal_tts.engines.forward import Forward
 from bitcal_tts.engines.row import Row
 from bitcal_tts.engines.slots import Slots, Steps
 
-Prober = Callable[[Sequence[Fork]], Iterator[list[base.Written]]]
+Prober = Callable[[Sequence[Fork]], Iterator[list[Written]]]
 """Makes the model answer at the places of each fork."""
 _LANDING = 4  # steps between looks while answers are being written, where looking is free
 _PREFILLED = 2**15  # tokens that are read at once
@@ -143,8 +142,8 @@ class Batch:
 
     def _look(self, chunk: _Chunk, *, ahead: bool) -> Iterator[Completion]:
         """Let rows take what they wrote: some end and leave, some are landed."""
-        written = self._written(chunk)
-        replies = self.host.take(written) if written.rows else {}
+        lines = self._lines(chunk)
+        replies = self.host.take(lines) if lines.rows else {}
         self._answer_questions(replies)
         self._land(replies, ahead)
         ended: set[int] = set()
@@ -160,31 +159,27 @@ class Batch:
             yield reply.done
         self._keep_all_but(ended)
 
-    def _written(self, chunk: _Chunk) -> Written:
+    def _lines(self, chunk: _Chunk) -> Lines:
         """What is the rows' own of a chunk."""
         chunk.steps.wait()
-        lines: list[int] = []
+        own: list[int] = []
         for line, row in enumerate(chunk.rows):
             if row.over:
                 continue
             if row.stale:
                 row.stale -= 1
                 continue
-            lines.append(line)
-        ids = chunk.steps.ids.numpy() if chunk.steps.ids.device.type == "cpu" else chunk.steps.ids.cpu().numpy()
-        cosines = None
-        if chunk.steps.cosines is not None:
-            cosines = chunk.steps.cosines.float().cpu().numpy()
-        hidden = None if chunk.steps.hidden is None else chunk.steps.hidden.float().cpu().numpy()
-        whole = Written(
-            [row.index for row in chunk.rows], ids, chunk.steps.signals.cpu().numpy(), cosines, hidden, chunk.boundary
+            own.append(line)
+        ids, signals, cosines, hidden = (
+            None if tensor is None else tensor.cpu().numpy() for tensor in chunk.steps.tensors
         )
-        for line, tokens in zip(lines, ids[lines].tolist(), strict=True):
+        assert ids is not None and signals is not None
+        for line, tokens in zip(own, ids[own].tolist(), strict=True):
             row = chunk.rows[line]
             row.written += tokens
             if cosines is not None and len(row.written) <= self.chunk_size:
                 cosines[line] = np.nan  # its first boundary
-        return whole.part(lines)
+        return Lines([row.index for row in chunk.rows], ids, signals, cosines, hidden, chunk.boundary).part(own)
 
     def _answer_questions(self, replies: Replies) -> None:
         """What rows ask of the model is found out for all of them together, until none asks any more."""
@@ -215,28 +210,28 @@ class Batch:
 
     def _too_many(self) -> bool:
         """Whether the rows in flight outgrow the memory there is for so many of them."""
-        return len(self.rows) > max(1, self._room_for(self.rows))
+        return len(self.rows) > self._room_for()
 
-    def _room_for(self, rows: Sequence[_Flight]) -> int:
-        """How many rows there is room for, if the longest of these goes on for a while."""
-        return self.slots.room_for(max((row.length for row in rows), default=0) + 4 * self.chunk_size)
+    def _room_for(self, newcomer: int = 0) -> int:
+        """How many rows there is room for, at least one, if the longest of them or a newcomer goes on for a while."""
+        return max(1, self.slots.room_for(max(self.slots.longest, newcomer) + 4 * self.chunk_size))
 
     def _make_room(self) -> None:
         """Rows that there is no room for any more wait again, those that joined last first, and lose nothing."""
         if self._too_many():
-            over = len(self.rows) - max(1, self._room_for(self.rows))
+            over = len(self.rows) - self._room_for()
             last = [i for i, row in enumerate(self.rows) if not row.lands][-over:]
             for i in reversed(last):
                 self.rows[i].unit = self.slots.unit(i)
                 self.waiting.appendleft(self.rows[i])
             self._keep_all_but(set(last))
         elif self.waiting and self.rows:
-            self.slots.narrow(max(row.length for row in self.rows) + 4 * self.chunk_size)
+            self.slots.narrow(self.slots.longest + 4 * self.chunk_size)
 
     def _admit(self) -> None:
         """Fill free slots from the queue."""
         while self.waiting:
-            most = max(1, self._room_for([*self.rows, self.waiting[0]]))
+            most = self._room_for(self.waiting[0].length)
             rows: list[_Flight] = []
             while self.waiting and len(self.rows) + len(rows) < most:
                 longest = max(row.length for row in (*rows, self.waiting[0]))

@@ -15,7 +15,7 @@ from bitcal_tts.halting.controller import Probe
 from bitcal_tts.halting.session import Ask, Force
 
 
-class Written(NamedTuple):
+class Lines(NamedTuple):
     """What rows wrote, a line each, in their order."""
 
     rows: Sequence[int]
@@ -27,12 +27,12 @@ class Written(NamedTuple):
     hidden: NDArray[np.float32] | None
     boundary: bool
 
-    def part(self, of: Sequence[int]) -> Written:
+    def part(self, of: Sequence[int]) -> Lines:
         """Some of the lines."""
         some = list(of)
         cosines = None if self.cosines is None else self.cosines[some]
         hidden = None if self.hidden is None else self.hidden[some]
-        return Written([self.rows[i] for i in some], self.ids[some], self.signals[some], cosines, hidden, self.boundary)
+        return Lines([self.rows[i] for i in some], self.ids[some], self.signals[some], cosines, hidden, self.boundary)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ Replies = dict[int, Reply]
 class Host(Protocol):
     """Whoever looks after the rows."""
 
-    def take(self, written: Written) -> Replies:
+    def take(self, lines: Lines) -> Replies:
         """What those rows say that do not simply go on."""
         ...
 
@@ -84,18 +84,18 @@ class Desk:
     def __init__(self, rows: Sequence[Row], eos: frozenset[int]) -> None:
         self._rows, self._eos = rows, eos
 
-    def take(self, written: Written) -> Replies:
+    def take(self, lines: Lines) -> Replies:
         """Let rows take what they wrote."""
-        ids, signals = written.ids.tolist(), written.signals.swapaxes(1, 2).tolist()
-        cosines: list[Any] = [None] * len(ids) if written.cosines is None else written.cosines.tolist()
+        ids, signals = lines.ids.tolist(), lines.signals.swapaxes(1, 2).tolist()
+        cosines: list[Any] = [None] * len(ids) if lines.cosines is None else lines.cosines.tolist()
         replies: Replies = {}
-        for line, index in enumerate(written.rows):
+        for line, index in enumerate(lines.rows):
             row = self._rows[index]
-            if written.hidden is not None and not row.lands:
-                row.done.hidden.append(written.hidden[line])
+            if lines.hidden is not None and not row.lands:
+                row.done.hidden.append(lines.hidden[line])
             cosine = cosines[line]
             cosine = None if cosine is None or cosine != cosine else cosine
-            row.take(ids[line], signals[line], self._eos, cosine, boundary=written.boundary)
+            row.take(ids[line], signals[line], self._eos, cosine, boundary=lines.boundary)
             self._reply(index, replies)
         return replies
 

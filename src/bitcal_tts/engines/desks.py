@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bitcal_tts.engines.base import EngineError
-from bitcal_tts.engines.desk import Desk, Host, Replies, Written
+from bitcal_tts.engines.desk import Desk, Host, Lines, Replies
 from bitcal_tts.engines.row import Row
 from bitcal_tts.halting.controller import Probe
 
@@ -50,12 +50,12 @@ class Desks:
             self._ends.append(here)
             self._processes.append(process)
 
-    def take(self, written: Written) -> Replies:
+    def take(self, lines: Lines) -> Replies:
         """Each its share, all at once."""
         shares: list[list[int]] = [[] for _ in self._ends]
-        for line, index in enumerate(written.rows):
+        for line, index in enumerate(lines.rows):
             shares[index % len(self._ends)].append(line)
-        return self._ask([("take", written.part(share)) if share else None for share in shares])
+        return self._ask([("take", lines.part(share)) if share else None for share in shares])
 
     def tell(self, probes: dict[int, Probe]) -> Replies:
         """Each its share."""

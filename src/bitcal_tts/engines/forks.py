@@ -11,6 +11,7 @@ import torch
 
 from bitcal_tts.engines.base import Decoding, Fork, Written
 from bitcal_tts.engines.forward import Forward
+from bitcal_tts.engines.memory import room
 from bitcal_tts.engines.row import Writer
 from bitcal_tts.engines.sampling import token_signals
 from bitcal_tts.engines.slots import Slots
@@ -49,7 +50,7 @@ def _room(device: torch.device) -> int:
     """Bytes that copies of keys and values may take."""
     if device.type != "cuda":
         return _COPIES
-    return int(torch.cuda.mem_get_info(device)[0]) // _COPIED_SHARE
+    return room(device) // _COPIED_SHARE
 
 
 def _groups(pieces: Sequence[tuple[int, Fork]], size: int) -> Iterator[list[tuple[int, Fork]]]:

@@ -35,6 +35,11 @@ class Steps(NamedTuple):
     ready: Any
     """An event that the copies to the host wait for; None where nothing was copied."""
 
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """Ids, signals, cosines and hidden states."""
+        return self[:4]
+
     def wait(self) -> None:
         """Until the host may read."""
         if self.ready is not None:
@@ -79,8 +84,11 @@ class Slots:
         self._captured = CapturedSteps(self._step, capture=capture) if self.device.type == "cuda" else None
         self._due = False  # tokens were chosen that the model has not read yet
         self._filled = 0
-        self.steps_run = self.rows_run = self.slots_run = 0
-        """Steps so far; and rows, and slots that could have held one, at each of them."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request, those under way included."""
+        return int(self.lengths[: self.count].max(initial=0))
 
     def room_for(self, width: int) -> int:
         """How many requests of so many tokens there is room for."""
@@ -220,7 +228,6 @@ class Slots:
             self._replay(steps)
             return steps
         for n in range(1, steps + 1):
-            self._count(1)
             self._read_on()
             self._choose(self.count)
             self._due = True
@@ -283,7 +290,7 @@ class Slots:
     def _read_on(self) -> None:
         """Let the model read what was chosen last."""
         if self._due:
-            width = int(self.lengths[: self.count].max()) + 1
+            width = self.longest + 1
             self.reserve(width)
             self._read(self.count, width)
             self.lengths[: self.count] += 1
@@ -292,19 +299,13 @@ class Slots:
     def _replay(self, steps: int) -> None:
         """Whole steps, captured; rows up to a power of two, of which the last are nobody's."""
         assert self._captured is not None and self._cache is not None
-        width = int(self.lengths[: self.count].max()) + steps
+        width = self.longest + steps
         self.reserve(width)
         rows = min(self.size, few_sizes(self.count))
         for _ in range(steps):
             self._captured.run(rows, min(bucket(width), self._cache.capacity))
         self.lengths[: self.count] += steps
         self._filled += steps
-        self._count(steps)
-
-    def _count(self, steps: int) -> None:
-        self.steps_run += steps
-        self.rows_run += steps * self.count
-        self.slots_run += steps * self.size
 
     def _step(self, rows: int, width: int) -> None:
         self._choose(rows)

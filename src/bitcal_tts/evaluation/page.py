@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.evaluation.tables import name_of, points, split
+from bitcal_tts.evaluation.tables import lost_cell, name_of, points, split
 from bitcal_tts.evaluation.verdict import verdict
 
 Row = dict[str, Any]
@@ -76,7 +76,7 @@ def _narrow(rows: Sequence[Row], promises: Sequence[Row]) -> str:
         cell = (name_of(row), row["budget"])
         rule, last = last is not None and cell != last, cell
         target = targets.get((name_of(row) if several else "", row["method"], row["budget"]))
-        lost = _pc(row["lost_correct_rate"]) + ("" if target is None else f" (at most {100 * target:g})")
+        lost = lost_cell(row, target)
         name = (name_of(row),) if several else ()
         values = (*name, row["method"], str(row["budget"]), _pc(row["accuracy"]), _pc(row["savings"]), lost)
         body.append((rule, values))

@@ -90,6 +90,12 @@ def test_cells(test: Row | None) -> tuple[str, str, str]:
     return (points(test["difference"]), f"{test['p_corrected']:.2g}", test["verdict"])
 
 
+def lost_cell(row: Row, target: float | None) -> str:
+    """What was lost, in percent, against what was promised where anything was."""
+    lost = _pc(row["lost_correct_rate"])
+    return lost if target is None else f"{lost} (at most {100 * target:g})"
+
+
 def points(share: float) -> str:
     """A difference in percentage points, with its sign; none where it rounds to nothing."""
     return f"{round(100 * share, 1) + 0.0:+.1f}"

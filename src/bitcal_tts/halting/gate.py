@@ -191,13 +191,14 @@ class Gate(Controller):
         self.stage = step.stage
         if not self.looks_at(step.stage):
             return step.n_tokens, self._pass(step)
-        skipped = 0
-        for n, (text, entropy, logprob, margin) in enumerate(step.tokens(), 1):
-            if skipped < n:
-                skipped = n - 1 + self.skip(step, n - 1)
-            self.tokens += 1
-            if n <= skipped:
-                continue
+        tokens, n = list(step.tokens()), 0
+        while n < len(tokens):
+            skipped = self.skip(step, n)
+            self.tokens, n = self.tokens + skipped, n + skipped
+            if n == len(tokens):
+                break
+            text, entropy, logprob, margin = tokens[n]
+            self.tokens, n = self.tokens + 1, n + 1
             score = self.token(text, entropy, logprob, margin)
             found = self._finds(text)
             if score is not None or found:

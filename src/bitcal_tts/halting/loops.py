@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
 from functools import lru_cache
 
 _GRAM = 6
@@ -59,11 +58,6 @@ class LoopGuard:
         if not known:
             self._period = 0 if before is None else self._tokens - before
             self._run = _GRAM if self._period else 0
-
-    def feed_all(self, tokens: Sequence[str]) -> None:
-        """Take the next tokens."""
-        for token in tokens:
-            self.feed(token)
 
     @property
     def looping(self) -> bool:

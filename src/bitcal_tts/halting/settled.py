@@ -178,7 +178,8 @@ class Settled(Gate):
         columns = (step.entropies, step.logprobs, step.margins)
         n = self._features.skip(texts[first:], *(None if column is None else column[first:] for column in columns))
         if self._guard is not None:
-            self._guard.feed_all(texts[first : first + n])
+            for text in texts[first : first + n]:
+                self._guard.feed(text)
         return n
 
     def boundary(self, step: Step) -> float | None:
