@@ -145,8 +145,8 @@ def steps(model: Any, engines: dict[str, TransformersEngine], batch: int) -> Row
 
 def halting(engine: TransformersEngine, batch: int, n: int, vocabulary: int) -> Row:
     """Time saved over tokens saved where rows are halted at different times."""
-    budget = 384
-    ends = np.random.default_rng(1).integers(64, budget, n)
+    budget = 768
+    ends = np.random.default_rng(1).integers(128, budget, n)
     texts = prompts(n, vocabulary)
     seconds, tokens = {}, {}
     for name, stops in (("full", [budget] * n), ("halted", ends.tolist())):
@@ -182,7 +182,7 @@ def main() -> None:
     checkpoint = Checkpoint(f"{args.shape} shape", model, tokenizer(vocabulary), device, "", markers=None)
     engines = {"kernels": TransformersEngine(checkpoint, capture=False), "captured": TransformersEngine(checkpoint)}
     rows = [steps(model, engines, int(batch)) for batch in args.batches.split(",")]
-    halted = halting(engines["captured"], args.halting, 4 * args.halting, vocabulary)
+    halted = halting(engines["captured"], args.halting, 8 * args.halting, vocabulary)
     if args.out is not None:
         write_json(args.out, {"benchmark": "decode_steps", "shape": args.shape, "rows": rows, "halting": halted,
                               "environment": environment()})  # fmt: skip

@@ -32,7 +32,7 @@ from bitcal_tts.tasks import load_task
 from bitcal_tts.tiny import models
 from bitcal_tts.traces.record import environment, record
 
-MODEL, BUDGET, SEED = "tiny-15m", 512, 7
+MODEL, TASK, BUDGET, SEED = "tiny-15m", "stories", 1536, 7
 THINKING = {"enable_thinking": True}
 
 
@@ -59,7 +59,7 @@ def engines(args: argparse.Namespace, folder: Path) -> Iterator[Any]:
             from bitcal_tts.engines.http import HttpEngine
             from bitcal_tts.engines.llama_server import OwnServer
 
-            server = OwnServer(path, parallel=8, context=1024)
+            server = OwnServer(path, parallel=8, context=2 * BUDGET)
             yield HttpEngine(server.url, owned=server, template_options=THINKING)
         else:
             from bitcal_tts.engines.llamacpp import LlamaCppEngine
@@ -69,7 +69,7 @@ def engines(args: argparse.Namespace, folder: Path) -> Iterator[Any]:
 
 def live(engine: Any, method: Any, n: int, batch: int, decoding: Decoding) -> tuple[list[Completion], float]:
     """All problems of the test split, and the seconds that they took."""
-    task = load_task()
+    task = load_task(TASK)
     requests = [
         Request(str(i), task.prompt(item), method, seed=i, question=item.question)
         for i, item in enumerate(task.items(n, seed=SEED))
@@ -81,11 +81,11 @@ def live(engine: Any, method: Any, n: int, batch: int, decoding: Decoding) -> tu
 
 def measured(engine: Any, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """One precision of one engine."""
-    decoding, task = Decoding(temperature=0.6, seed=SEED), load_task()
+    decoding, task = Decoding(temperature=0.6, seed=SEED), load_task(TASK)
     about = engine.describe()
     calibration = folder / f"calibration-{about.get('scheme', 'unknown')}".replace(" ", "-")
     record(
-        engine, load_task(split="calibration"), calibration, n=args.calibration, budget=BUDGET, decoding=decoding,
+        engine, load_task(TASK, split="calibration"), calibration, n=args.calibration, budget=BUDGET, decoding=decoding,
         batch_size=args.batch, block_size=args.calibration, probes=32,
     )  # fmt: skip
     path = calibration.with_suffix(".json")
@@ -95,7 +95,7 @@ def measured(engine: Any, args: argparse.Namespace, folder: Path) -> dict[str, A
     assert bitcal(fit) == 0
     profile = load_profile(path)
     evidence = profile.evidence[f"{engine.bits:g}"]
-    told = {"task": "gsm_symbolic", **dict.fromkeys(untold, "as served")}
+    told = {"task": TASK, **dict.fromkeys(untold, "as served")}
     method = build_method("settled", bits=engine.bits, budget=BUDGET, profile=profile, declare=told)
     full, seconds = live(engine, to_the_end(BUDGET), args.n, args.batch, decoding)
     stopped, seconds_stopped = live(engine, method, args.n, args.batch, decoding)
@@ -124,8 +124,8 @@ def main() -> None:
     parser.add_argument("--types", default="F16,Q8_0,Q4_K,Q3_K,Q2_K", help="GGUF types, one precision each")
     parser.add_argument("--bits", type=float, nargs="*")
     parser.add_argument("--url", help="of the vLLM server")
-    parser.add_argument("--n", type=int, default=300)
-    parser.add_argument("--calibration", type=int, default=400)
+    parser.add_argument("--n", type=int, default=200)
+    parser.add_argument("--calibration", type=int, default=300)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--risk", type=float, default=0.05)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/engines")
@@ -139,7 +139,7 @@ def main() -> None:
             rows = [*(other for other in rows if other["scheme"] != row["scheme"]), row]
             print(row, flush=True)
             args.out.mkdir(parents=True, exist_ok=True)
-            told = {"model": MODEL, "task": "gsm_symbolic", "temperature": 0.6, "budget": BUDGET}
+            told = {"model": MODEL, "task": TASK, "temperature": 0.6, "budget": BUDGET}
             write_json(path, {**told, "rows": rows, "environment": environment()})
 
 

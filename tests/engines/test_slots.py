@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from short_task import short_task
 
 from bitcal_tts import build_method
+from bitcal_tts.engines import batch as batch_module
 from bitcal_tts.engines import slots as slots_module
+from bitcal_tts.engines import transformers as transformers_module
 from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
 from bitcal_tts.engines.desks import Desks, host_for
 from bitcal_tts.engines.slots import Slots, bucket, few_sizes
@@ -96,6 +98,50 @@ def test_processes_change_nothing(thinking_engine: Any, name: str) -> None:
     assert done[0] == done[1]
     if name == "truncate":
         assert all(landing > 0 for *_, landing, _ in done[0].values())
+
+
+class Ahead(Slots):
+    """Slots of a CPU that are driven as a GPU's are: the next chunk is under way while the host looks at the last."""
+
+    readings: ClassVar[list[int]] = []
+
+    @property
+    def works_ahead(self) -> bool:
+        return True
+
+    def run(self, steps: int, *, stop: Any = None) -> int:
+        return super().run(steps)
+
+    def read(self, texts: Any) -> Any:
+        self.readings.append(len(texts))
+        return super().read(texts)
+
+    def take(self, **options: Any) -> Any:
+        steps = super().take(**options)
+        return steps._replace(**{
+            name: None if tensor is None else tensor.clone()
+            for name, tensor in zip(steps._fields, steps.tensors, strict=False)
+        })  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["landed", "truncate", "complete"])
+def test_working_ahead_and_reading_ahead_change_nothing(
+    thinking_engine: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, close = thinking_engine.thinking
+    options = {"threshold": 40.0} if name == "truncate" else {}
+    method = build_method(name, bits=32, budget=100, answers="gsm8k", opening=opening, close=close, **options)
+    asked = requests(9, method)
+    plain = {c.id: told(c) for c in thinking_engine.decode(asked, Decoding(0.7, seed=3), batch_size=3)}
+    engine = TransformersEngine(thinking_engine.checkpoint, processes=2)
+    monkeypatch.setattr(transformers_module, "Slots", Ahead)
+    monkeypatch.setattr(Ahead, "readings", [])
+    monkeypatch.setattr(batch_module, "_AHEAD", 500 * engine._forward.bytes_per_token)
+    done = {c.id: told(c) for c in engine.decode(asked, Decoding(0.7, seed=3), batch_size=3)}
+    engine.close()
+    assert done == plain
+    assert sum(Ahead.readings) == 9  # every request once,
+    assert len(Ahead.readings) < 5 < 1 + len(asked)  # and the later ones together, before there was a slot for them
 
 
 def test_a_process_that_dies_is_an_error_in_one_line(thinking_engine: Any) -> None:

@@ -42,9 +42,16 @@ def _attend(
     return torch.matmul(torch.softmax(scores, dim=-1), value).reshape(rows, 1, heads, value.shape[-1]), None
 
 
+def _mask(*args: Any, attention_mask: Tensor | None = None, **kwargs: Any) -> Tensor | None:
+    """Transformers' own, without reading on the host whether anything is padded: that would wait for the device."""
+    skip = kwargs.pop("allow_is_causal_skip", True) and attention_mask is None
+    mask: Tensor | None = sdpa_mask(*args, attention_mask=attention_mask, allow_is_causal_skip=skip, **kwargs)
+    return mask
+
+
 def use_row_attention(model: Any) -> None:
     """Switch a model that would use the fused kernel; others need what their own attention adds."""
     if getattr(model.config, "_attn_implementation", None) == "sdpa":
         AttentionInterface.register(NAME, _attend)
-        AttentionMaskInterface.register(NAME, sdpa_mask)
+        AttentionMaskInterface.register(NAME, _mask)
         model.set_attn_implementation(NAME)

@@ -21,12 +21,13 @@ from bitcal_tts.engines.cache import survivors
 from bitcal_tts.engines.desk import Host, Lines, Replies
 from bitcal_tts.engines.forward import Forward
 from bitcal_tts.engines.row import Row
-from bitcal_tts.engines.slots import Slots, Steps
+from bitcal_tts.engines.slots import Reading, Slots, Steps
 
 Prober = Callable[[Sequence[Fork]], Iterator[list[Written]]]
 """Makes the model answer at the places of each fork."""
 _LANDING = 4  # steps between looks while answers are being written, where looking is free
 _PREFILLED = 2**15  # tokens that are read at once
+_AHEAD = 2**29  # bytes that requests may take which are read before there is a slot for them
 
 
 @dataclass(eq=False)
@@ -81,7 +82,7 @@ class Batch:
         self.host_for = host_for
         self.probe = probe
         self.decoding = decoding
-        self.chunk_size = chunk_size
+        self.batch_size, self.chunk_size = batch_size, chunk_size
         self.keep_hidden = keep_hidden
         flights = [_Flight(i, row.prompt_ids, row.request.budget, row.request.seed) for i, row in enumerate(rows)]
         self.waiting = deque(sorted(flights, key=lambda flight: (-len(flight.prompt), flight.index)))
@@ -97,6 +98,8 @@ class Batch:
             size, decoding, steps=chunk_size, longest=len(self.waiting[0].prompt), most_new=self.most_new
         )
         self.rows: list[_Flight] = []
+        self.ready: deque[tuple[_Flight, Reading, int]] = deque()
+        """Requests that were read and wait for a slot: with whom, and which of them."""
         self.phase = 0
         """Steps since the last boundary."""
         # Looking at tokens is free on the CPU; elsewhere it would stall the device at every token.
@@ -143,7 +146,7 @@ class Batch:
     def _look(self, chunk: _Chunk, *, ahead: bool) -> Iterator[Completion]:
         """Let rows take what they wrote: some end and leave, some are landed."""
         lines = self._lines(chunk)
-        replies = self.host.take(lines) if lines.rows else {}
+        replies = self.host.take(lines, self._read_ahead) if lines.rows else {}
         self._answer_questions(replies)
         self._land(replies, ahead)
         ended: set[int] = set()
@@ -225,29 +228,50 @@ class Batch:
                 self.rows[i].unit = self.slots.unit(i)
                 self.waiting.appendleft(self.rows[i])
             self._keep_all_but(set(last))
-        elif self.waiting and self.rows:
+        elif (self.waiting or self.ready) and self.rows:
             self.slots.narrow(self.slots.longest + 4 * self.chunk_size)
 
     def _admit(self) -> None:
         """Fill free slots from the queue."""
-        while self.waiting:
-            most = self._room_for(self.waiting[0].length)
-            rows: list[_Flight] = []
-            while self.waiting and len(self.rows) + len(rows) < most:
-                longest = max(row.length for row in (*rows, self.waiting[0]))
-                if rows and longest * (len(rows) + 1) > _PREFILLED:
-                    break
-                rows.append(self.waiting.popleft())
-            if not rows:
+        while self.ready or self.waiting:
+            following = self.ready[0][0] if self.ready else self.waiting[0]
+            free = self._room_for(following.length) - len(self.rows)
+            if free <= 0:
                 return
-            self._join(rows)
+            if not self.ready:
+                self._read(free, _PREFILLED)
+            self._join(free)
 
-    def _join(self, rows: list[_Flight]) -> None:
+    def _read_ahead(self) -> None:
+        """Have the device read who is next, once for many, while the host looks at what it wrote."""
+        tokens = min(_PREFILLED, _AHEAD // self.model.bytes_per_token)
+        few = len(self.ready) <= len(self.rows) // 8
+        if self.slots.works_ahead and few and self.waiting and self.waiting[0].length <= tokens:
+            self._read(self.batch_size, tokens)
+
+    def _read(self, most: int, tokens: int) -> None:
+        """Read the next in the queue, so many rows and tokens at most, but one at least."""
+        rows: list[_Flight] = []
+        while self.waiting and len(rows) < most:
+            longest = max(row.length for row in (*rows, self.waiting[0]))
+            if rows and longest * (len(rows) + 1) > tokens:
+                break
+            rows.append(self.waiting.popleft())
+        if rows:
+            reading = self.slots.read([row.prompt + row.written for row in rows])
+            self.ready.extend((row, reading, i) for i, row in enumerate(rows))
+
+    def _join(self, most: int) -> None:
+        """Give slots to the first that are ready, as far as they were read together."""
+        reading, which, rows = self.ready[0][1], list[int](), list[_Flight]()
+        while self.ready and self.ready[0][1] is reading and len(rows) < most:
+            row, _, i = self.ready.popleft()
+            rows.append(row)
+            which.append(i)
         now = time.perf_counter()
         slots = range(len(self.rows), len(self.rows) + len(rows))
         draws = np.stack([self._draws(row.seed) for row in rows]) if self.decoding.temperature > 0 else None
-        texts = [row.prompt + row.written for row in rows]
-        self.slots.join(texts, slots, [len(row.prompt) for row in rows], draws)
+        self.slots.join(reading, which, slots, [len(row.prompt) for row in rows], draws)
         for slot, row in zip(slots, rows, strict=True):
             row.joined = now if row.joined is None else row.joined
             if row.unit is not None:

@@ -8,6 +8,7 @@ position, and the buffers grow with what requests really use.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
@@ -90,17 +91,16 @@ class SlotCache(Cache):  # type: ignore[misc]
 
         What is copied past the end of a text lies past its position, and weighs nothing.
         """
-        row = torch.tensor(rows, device=self.device)
+        row, slot, begin = (on_device(one, self.device) for one in (rows, slots, begins))
         last = prefill.layers[0].keys.shape[2] - 1
         ahead = torch.arange(width, device=self.device)
-        column = (torch.tensor(begins, device=self.device)[:, None] + ahead).clamp_max(last)
-        slot = torch.tensor(slots, device=self.device)
+        column = (begin[:, None] + ahead).clamp_max(last)
         for mine, theirs in zip(self.layers, prefill.layers, strict=True):
             for buffer, new in ((mine.keys, theirs.keys), (mine.values, theirs.values)):
                 for head in range(new.shape[1]):  # one at a time: the copy is in memory once
                     buffer[slot, head, :width] = new[row[:, None], head, column]
 
-    def move(self, to: Sequence[int], slots: Sequence[int], width: int) -> None:
+    def move(self, to: Tensor, slots: Tensor, width: int) -> None:
         """Move requests of at most `width` tokens to other slots."""
         for layer in self.layers:
             layer.keys[to, :, :width] = layer.keys[slots, :, :width]
@@ -116,6 +116,12 @@ class SlotCache(Cache):  # type: ignore[misc]
     def release(self) -> None:
         """Let the buffers go now: layers and cache hold each other, and would wait for the garbage collector."""
         self.layers.clear()
+
+
+def on_device(values: Any, device: torch.device) -> Tensor:
+    """Numbers brought to a device, which does not have to be waited for."""
+    tensor = torch.as_tensor(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def survivors(count: int, leaving: set[int]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -60,8 +60,8 @@ Replies = dict[int, Reply]
 class Host(Protocol):
     """Whoever looks after the rows."""
 
-    def take(self, lines: Lines) -> Replies:
-        """What those rows say that do not simply go on."""
+    def take(self, lines: Lines, meanwhile: Callable[[], None]) -> Replies:
+        """What those rows say that do not simply go on; `meanwhile` is done before they are waited for."""
         ...
 
     def tell(self, probes: dict[int, Probe]) -> Replies:
@@ -84,8 +84,9 @@ class Desk:
     def __init__(self, rows: Sequence[Row], eos: frozenset[int]) -> None:
         self._rows, self._eos = rows, eos
 
-    def take(self, lines: Lines) -> Replies:
+    def take(self, lines: Lines, meanwhile: Callable[[], None] = lambda: None) -> Replies:
         """Let rows take what they wrote."""
+        meanwhile()
         ids, signals = lines.ids.tolist(), lines.signals.swapaxes(1, 2).tolist()
         cosines: list[Any] = [None] * len(ids) if lines.cosines is None else lines.cosines.tolist()
         replies: Replies = {}

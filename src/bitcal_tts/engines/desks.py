@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bitcal_tts.engines.base import EngineError
@@ -15,7 +15,7 @@ from bitcal_tts.engines.desk import Desk, Host, Lines, Replies
 from bitcal_tts.engines.row import Row
 from bitcal_tts.halting.controller import Probe
 
-_ROWS_EACH = 4  # rows in flight that are worth a process
+_ROWS_EACH = 8  # rows in flight that are worth a process
 _MOST = 24
 
 
@@ -50,12 +50,12 @@ class Desks:
             self._ends.append(here)
             self._processes.append(process)
 
-    def take(self, lines: Lines) -> Replies:
+    def take(self, lines: Lines, meanwhile: Callable[[], None] = lambda: None) -> Replies:
         """Each its share, all at once."""
         shares: list[list[int]] = [[] for _ in self._ends]
         for line, index in enumerate(lines.rows):
             shares[index % len(self._ends)].append(line)
-        return self._ask([("take", lines.part(share)) if share else None for share in shares])
+        return self._ask([("take", lines.part(share)) if share else None for share in shares], meanwhile)
 
     def tell(self, probes: dict[int, Probe]) -> Replies:
         """Each its share."""
@@ -71,12 +71,13 @@ class Desks:
         for process in self._processes:
             process.join()
 
-    def _ask(self, messages: Sequence[tuple[str, Any] | None]) -> Replies:
+    def _ask(self, messages: Sequence[tuple[str, Any] | None], meanwhile: Callable[[], None] = lambda: None) -> Replies:
         asked = [end for end, message in zip(self._ends, messages, strict=True) if message is not None]
         try:
             for end, message in zip(self._ends, messages, strict=True):
                 if message is not None:
                     end.send(message)
+            meanwhile()
             answers = [end.recv() for end in asked]
         except (EOFError, OSError) as error:
             raise EngineError(

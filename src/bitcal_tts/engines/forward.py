@@ -13,7 +13,7 @@ from transformers import DynamicCache
 
 from bitcal_tts.engines.attention import use_row_attention
 from bitcal_tts.engines.base import EngineError
-from bitcal_tts.engines.cache import SlotCache
+from bitcal_tts.engines.cache import SlotCache, on_device
 from bitcal_tts.engines.checkpoint import Checkpoint
 from bitcal_tts.engines.tap import tap_of
 
@@ -88,11 +88,12 @@ class Forward:
             ids[row, width - len(prompt) :] = torch.tensor(prompt)
             mask[row, width - len(prompt) :] = 1
         positions = (mask.cumsum(-1) - 1).clamp_min(0)
+        padded = min(map(len, prompts)) < width
         with sdpa_kernel(_KERNELS) if self.device.type == "cuda" else nullcontext():
             return self._model(
-                input_ids=ids.to(self.device),
-                attention_mask=mask.to(self.device),
-                position_ids=positions.to(self.device),
+                input_ids=on_device(ids, self.device),
+                attention_mask=on_device(mask, self.device) if padded else None,
+                position_ids=on_device(positions, self.device),
                 logits_to_keep=keep,
                 **options,
             )

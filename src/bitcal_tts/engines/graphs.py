@@ -44,8 +44,9 @@ class CapturedSteps:
         self._step(rows, width)
 
     def forget(self) -> None:
-        """The buffers have moved."""
+        """The buffers have moved; the pool of graphs that are gone is gone with them."""
         self._graphs.clear()
+        self._pool = torch.cuda.graph_pool_handle()
 
     def _capture(self, rows: int, width: int) -> torch.cuda.CUDAGraph | None:
         graph = torch.cuda.CUDAGraph()

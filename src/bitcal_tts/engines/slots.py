@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from bitcal_tts.engines.base import Decoding
-from bitcal_tts.engines.cache import SlotCache
+from bitcal_tts.engines.cache import SlotCache, on_device
 from bitcal_tts.engines.forward import Forward
 from bitcal_tts.engines.graphs import CapturedSteps
 from bitcal_tts.engines.memory import room
@@ -44,6 +44,15 @@ class Steps(NamedTuple):
         """Until the host may read."""
         if self.ready is not None:
             self.ready.synchronize()
+
+
+class Reading(NamedTuple):
+    """Requests that were read together: their cache, the logits and hidden states at their ends, and their lengths."""
+
+    cache: Any
+    logits: Tensor
+    hidden: Tensor
+    lengths: list[int]
 
 
 class Slots:
@@ -105,32 +114,39 @@ class Slots:
         """Whether the device goes on by itself while the host looks at what it wrote."""
         return self._captured is not None
 
-    def join(self, texts: Sequence[list[int]], slots: Sequence[int], prompts: Sequence[int], draws: Any = None) -> None:
-        """Read requests and have them write on in their slots.
+    def read(self, texts: Sequence[list[int]]) -> Reading:
+        """Read requests, token ids of each, what it has already written included."""
+        return Reading(*self._model.prefill(list(texts)), [len(text) for text in texts])
+
+    def join(
+        self, reading: Reading, which: Sequence[int], slots: Sequence[int], prompts: Sequence[int], draws: Any = None
+    ) -> None:
+        """Have some of the requests that were read together write on in their slots.
 
         Args:
-            texts: Token ids of each, what it has already written included.
+            reading: Those that were read.
+            which: Some of them.
             slots: Free ones, or the next.
-            prompts: How many of the ids are its prompt.
+            prompts: How many tokens of each are its prompt.
             draws: Numbers that a request samples by, one for every token that it may write, where it samples.
         """
         self._read_on()
-        prefilled, logits, hidden = self._model.prefill(list(texts))
-        lengths = [len(text) for text in texts]
-        width = max(lengths)
+        lengths = [reading.lengths[i] for i in which]
+        width, padded = max(lengths), max(reading.lengths)
         if self._cache is None:
             whole = bucket(self._whole)
             begin = whole if whole * self._most * _SPARE <= self._fitting(1) else bucket(width + 2 * self._steps)
-            self.size = max(len(texts), min(self._most, self._fitting(begin)))
-            self._allocate(prefilled, logits, hidden, begin)
+            self.size = max(len(lengths), min(self._most, self._fitting(begin)))
+            self._allocate(reading.cache, reading.logits, reading.hidden, begin)
         assert self._cache is not None
         self.reserve(width + 1)
-        self._cache.put(prefilled, range(len(texts)), [width - n for n in lengths], slots, width)
-        self._begin_rows(slots, lengths, logits, hidden)
-        at = torch.tensor(list(slots), device=self.device)
-        self._prompts[at] = torch.tensor(list(prompts), device=self.device)
+        self._cache.put(reading.cache, which, [padded - n for n in lengths], slots, width)
+        rows = on_device(list(which), self.device)
+        self._begin_rows(slots, lengths, reading.logits[rows], reading.hidden[rows])
+        at = on_device(list(slots), self.device)
+        self._prompts[at] = on_device(list(prompts), self.device)
         if draws is not None:
-            self._uniform[at, : draws.shape[1]] = torch.as_tensor(draws, device=self.device)
+            self._uniform[at, : draws.shape[1]] = on_device(draws, self.device)
 
     def fork(self, texts: Sequence[list[int]], rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
         """Read texts once, and have a slot for each of `rows` write on after the first `lengths` tokens of its text.
@@ -143,15 +159,15 @@ class Slots:
         width = max(map(len, texts))
         slots = range(len(rows))
         self._cache.put(prefilled, rows, [width - len(texts[row]) for row in rows], slots, max(lengths))
-        at = torch.tensor(rows, device=self.device)
+        at = on_device(rows, self.device)
         self._begin_rows(slots, lengths, logits[at], hidden[at])
         return logits
 
     def _begin_rows(self, slots: Sequence[int], lengths: Sequence[int], logits: Tensor, hidden: Tensor) -> None:
-        at = torch.tensor(list(slots), device=self.device)
+        at = on_device(list(slots), self.device)
         self.lengths[list(slots)] = lengths
         self.count = max(self.count, 1 + max(slots))
-        self._positions[at] = torch.tensor(list(lengths), device=self.device)
+        self._positions[at] = on_device(list(lengths), self.device)
         self._logits[at], self._hidden[at] = logits.to(self._logits.dtype), hidden
         self._unit[at] = 0.0  # nothing to compare with yet
         self._greedy[at] = False
@@ -181,13 +197,13 @@ class Slots:
         if longest > self._forced.shape[1]:
             self._forced = torch.nn.functional.pad(self._forced, (0, longest - self._forced.shape[1]))
             self._forget_captured()
-        at = torch.tensor(list(slots), device=self.device)
+        at = on_device(list(slots), self.device)
         padded = [ids + [0] * (self._forced.shape[1] - len(ids)) for ids in forced]
-        self._forced[at] = torch.tensor(padded, device=self.device)
-        self._n_forced[at] = torch.tensor([len(ids) for ids in forced], device=self.device)
+        self._forced[at] = on_device(padded, self.device)
+        self._n_forced[at] = on_device([len(ids) for ids in forced], self.device)
         self._at_forced[at] = 0
         self._greedy[at] = True
-        self._positions[at] = torch.tensor(list(lengths), device=self.device)
+        self._positions[at] = on_device(list(lengths), self.device)
         self.lengths[list(slots)] = lengths
 
     def keep(self, order: Sequence[int]) -> None:
@@ -195,13 +211,14 @@ class Slots:
         to = [new for new, old in enumerate(order) if new != old]
         slots = [order[new] for new in to]
         if to and self._cache is not None:
-            self._cache.move(to, slots, int(self.lengths[slots].max()))
+            here, there = on_device(slots, self.device), on_device(to, self.device)
+            self._cache.move(there, here, int(self.lengths[slots].max()))
             self.lengths[to] = self.lengths[slots]
             for buffer in (
                 self._logits, self._hidden, self._unit, self._positions, self._prompts, self._greedy, self._forced,
                 self._n_forced, self._at_forced, self._uniform, self._last,
             ):  # fmt: skip
-                buffer[to] = buffer[slots]
+                buffer[there] = buffer[here]
         self.count = len(order)
         self._due = self._due and self.count > 0
 

@@ -10,7 +10,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -146,10 +146,15 @@ class Features:
         self.at_sentence_end = False
         """Whether the last token ended a sentence, and a candidate stands."""
         self._sentences = Sentences()
+        self._question = question
         self._kind = None if question is None or values is None else KINDS[values]
-        self._candidates = None
-        if question is not None and self._kind is not None:
-            self._candidates = Candidates(Asking(question), self._kind)
+
+    @cached_property
+    def _candidates(self) -> Candidates | None:
+        """Values of the text; the question is read when there is a text to go with it."""
+        if self._question is None or self._kind is None:
+            return None
+        return Candidates(Asking(self._question), self._kind)
 
     def skip(
         self,
@@ -184,7 +189,7 @@ class Features:
 
     def _skips(self, run: str) -> bool:
         """Whether text ends and completes nothing; then all that wait for that have taken it."""
-        if self._candidates is None:
+        if self._kind is None:
             return self._detector.skip(run)
         if not self._sentences.may_skip(run) or not self._detector.skip(run):
             return False
