@@ -23,6 +23,7 @@ COMMANDS = {
     "replay": "trace folder x methods x budgets -> outcomes",
     "fit": "trace folders -> a profile for the method settled, with its guarantee",
     "compare": "every method and rule of the field on the same traces",
+    "cascade": "a cheap and a dear recording of the same items -> what handing over between them comes to",
     "report": "runs -> figures and one HTML page",
     "signals": "how far the confidence can be trusted, and what the precision does to the signals",
     "explain": "one item: its trace, signals, decisions, and what each method would have done",

@@ -17,7 +17,7 @@ from bitcal_tts.engines import slots as slots_module
 from bitcal_tts.engines import transformers as transformers_module
 from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
 from bitcal_tts.engines.desks import Desks, host_for
-from bitcal_tts.engines.slots import Slots, bucket, few_sizes
+from bitcal_tts.engines.slots import Slots, Steps, bucket, few_sizes
 from bitcal_tts.engines.transformers import TransformersEngine
 from bitcal_tts.halting.methods import to_the_end
 
@@ -117,11 +117,8 @@ class Ahead(Slots):
         return super().read(texts)
 
     def take(self, **options: Any) -> Any:
-        steps = super().take(**options)
-        return steps._replace(**{
-            name: None if tensor is None else tensor.clone()
-            for name, tensor in zip(steps._fields, steps.tensors, strict=False)
-        })  # fmt: skip
+        ids, signals, cosines, hidden, _ = super().take(**options)
+        return Steps(ids.clone(), signals.clone(), cosines, hidden, None)
 
 
 @pytest.mark.parametrize("name", ["landed", "truncate", "complete"])

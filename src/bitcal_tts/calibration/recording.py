@@ -16,6 +16,7 @@ from bitcal_tts.halting.signals import Signal
 from bitcal_tts.halting.values import Look
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.looks import LookTable
+from bitcal_tts.traces.parallel import Tick, in_shares
 from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.walk import walk
 
@@ -86,7 +87,11 @@ class Recording:
         key = (budget, looks, every)
         if key not in self._walked:
             method = Walker(self.settings(looks, budget, every))
-            self._walked[key] = walk(self.traces, method, self.task, look_of=lambda gate: gate.seen, tick=tick)
+
+            def walked(traces: Sequence[Trace], tick: Tick) -> LookTable:
+                return walk(traces, method, self.task, look_of=lambda gate: gate.seen, tick=tick)
+
+            self._walked[key] = LookTable.joined(in_shares(self.traces, walked, tick=tick))
         return self._walked[key]
 
 

@@ -19,7 +19,7 @@ from bitcal_tts.commands.recordings import Opened, open_recording
 from bitcal_tts.commands.replay import title_of
 from bitcal_tts.commands.table import print_table
 from bitcal_tts.evaluation.comparison import BASELINES, MARGIN, compare
-from bitcal_tts.evaluation.frontier import TARGETS, Point, certified_row, choose, frontier, rows_of
+from bitcal_tts.evaluation.frontier import TARGETS, Point, Walk, certified_row, choose, points_of, rows_of, walk_along
 from bitcal_tts.evaluation.statistics import savings
 from bitcal_tts.evaluation.tables import points as signed
 from bitcal_tts.files import write_json
@@ -30,6 +30,7 @@ from bitcal_tts.halting.rules import RULES
 from bitcal_tts.halting.settled import Settled
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.traces.outcome import Outcome
+from bitcal_tts.traces.parallel import Tick, in_shares
 from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.schema import Trace, TraceError
 
@@ -121,23 +122,38 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
 
 def _swept(groups: Mapping[str, Sequence[Variant]], opened: Opened, *, quiet: bool) -> dict[str, list[Point]]:
     """All points of all settings, by label."""
-    points: dict[str, list[Point]] = {}
-    passes = sum(map(len, groups.values()))
-    with progress("comparing", passes * len(opened.traces), quiet=quiet) as advance:
+
+    def walked(traces: Sequence[Trace], tick: Tick) -> dict[str, list[Walk] | TraceError]:
+        """All settings along a share of the traces: what is found of a trace for one of them serves the others."""
+        found: dict[str, list[Walk] | TraceError] = {}
         for label, settings in groups.items():
             try:
-                points[label] = [
-                    point
-                    for method, setting in settings
-                    for point in frontier(
-                        opened.traces, method, opened.task, identity=opened.identity, tick=lambda: advance(1),
-                        setting=setting,
-                    )
-                ]  # fmt: skip
+                found[label] = [
+                    walk_along(traces, method, opened.task, identity=opened.identity, tick=tick)
+                    for method, _ in settings
+                ]
             except TraceError as error:
                 if not label.endswith(OUR_LOOKS):
                     raise
-                note(f"note: {label} cannot be told: {error}")
+                found[label] = error
+        return found
+
+    passes = sum(map(len, groups.values()))
+    with progress("comparing", passes * len(opened.traces), quiet=quiet) as advance:
+        shares = in_shares(opened.traces, walked, tick=lambda: advance(1))
+    points: dict[str, list[Point]] = {}
+    for label, settings in groups.items():
+        walks = [share[label] for share in shares]
+        error = next((one for one in walks if isinstance(one, TraceError)), None)
+        if error is not None:
+            note(f"note: {label} cannot be told: {error}")
+            continue
+        by_setting = zip(settings, zip(*walks, strict=True), strict=True)
+        points[label] = [
+            point
+            for (method, setting), parts in by_setting
+            for point in points_of(parts, opened.traces, method, setting)
+        ]
     return points
 
 

@@ -16,8 +16,9 @@ from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landed import Landed
 from bitcal_tts.halting.paper import PaperRule
 from bitcal_tts.tasks.base import Task
-from bitcal_tts.traces.looks import Cut
+from bitcal_tts.traces.looks import Cut, LookTable
 from bitcal_tts.traces.outcome import Outcome
+from bitcal_tts.traces.parallel import Tick
 from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.sweep import Sweep
@@ -50,14 +51,13 @@ class Point:
         return self.find()
 
 
+Walk = Any
+"""What a method does on traces at any threshold: a gate's looks, a paper's rule cut at each of its thresholds, or the
+outcomes of a method that has none."""
+
+
 def frontier(
-    traces: Sequence[Trace],
-    method: Any,
-    task: Task,
-    *,
-    identity: Identity | None = None,
-    tick: Callable[[], None] | None = None,
-    setting: Mapping[str, Any] | None = None,
+    traces: Sequence[Trace], method: Any, task: Task, *, identity: Identity | None = None, tick: Tick | None = None
 ) -> list[Point]:
     """All points of a method.
 
@@ -67,28 +67,47 @@ def frontier(
         task: Scores answers.
         identity: Of the recording, for a method whose promise is tied to one.
         tick: Told of each trace.
-        setting: What of the method was varied, to be told with its points.
     """
+    walk = walk_along(traces, method, task, identity=identity, tick=tick or (lambda: None))
+    return points_of([walk], traces, method, {})
+
+
+def walk_along(traces: Sequence[Trace], method: Any, task: Task, *, identity: Identity | None, tick: Tick) -> Walk:
+    """Walk a method along some of the traces."""
     if isinstance(method, Gate) and not isinstance(method, Landed):
-        return _gate_points(traces, method, task, identity, tick, setting or {})
+        return gate_looks(traces, method, task, identity=identity, tick=tick)
     if isinstance(method, PaperRule) and method.parameters.halts:
-        return _paper_points(traces, method, task)
-    done = outcomes(traces, method, task, identity=identity, tick=tick)
+        cuts = Sweep(traces, method, task).run(_paper_settings(method))
+        for _ in traces:
+            tick()
+        return cuts
+    return outcomes(traces, method, task, identity=identity, tick=tick)
+
+
+def points_of(walks: Sequence[Walk], traces: Sequence[Trace], method: Any, setting: Mapping[str, Any]) -> list[Point]:
+    """All points of a method that was walked along shares of the traces, in their order.
+
+    Args:
+        walks: One a share.
+        traces: All of them.
+        method: The one that was walked.
+        setting: What of it was varied, to be told with its points.
+    """
+    p = method.parameters
+    if isinstance(method, Gate) and not isinstance(method, Landed):
+        return _gate_points(LookTable.joined(walks), traces, method, setting)
+    if isinstance(method, PaperRule) and p.halts:
+        cuts = [Cut.joined(parts) for parts in zip(*walks, strict=True)]
+        thresholds = [one.stop_confidence for one in _paper_settings(method)]
+        return [_point(t, traces, cut, p, setting) for t, cut in zip(thresholds, cuts, strict=True)]
+    done = [outcome for walk in walks for outcome in walk]
     cost, unprobed, lost, right = (
         float(np.mean(column)) for column in zip(*((o.cost, o.tokens, o.lost, o.correct) for o in done), strict=True)
     )
-    return [Point(None, cost, unprobed, lost, right, lambda: done, setting or {})]
+    return [Point(None, cost, unprobed, lost, right, lambda: done, setting)]
 
 
-def _gate_points(
-    traces: Sequence[Trace],
-    gate: Gate,
-    task: Task,
-    identity: Identity | None,
-    tick: Callable[[], None] | None,
-    setting: Mapping[str, Any],
-) -> list[Point]:
-    looks = gate_looks(traces, gate, task, identity=identity, tick=tick)
+def _gate_points(looks: LookTable, traces: Sequence[Trace], gate: Gate, setting: Mapping[str, Any]) -> list[Point]:
     scores = looks.score_values()
     grid = np.linspace(0, 1, _POINTS)
     chosen = np.unique(np.quantile(scores, grid, method="higher")) if scores.size else scores
@@ -110,13 +129,11 @@ def _point(threshold: float, traces: Sequence[Trace], cut: Cut, p: Any, setting:
     )
 
 
-def _paper_points(traces: Sequence[Trace], method: PaperRule, task: Task) -> list[Point]:
-    """The paper's methods, swept over the confidence from which on they stop."""
+def _paper_settings(method: PaperRule) -> list[Any]:
+    """The paper's methods are swept over the confidence from which on they stop."""
     p = method.parameters
     thresholds = sorted({p.stop_confidence, *(round(0.3 + 0.01 * i, 2) for i in range(50))})
-    settings = [dataclasses.replace(p, stop_confidence=t) for t in thresholds]
-    cuts = Sweep(traces, method, task).run(settings)
-    return [_point(t, traces, cut, p, {}) for t, cut in zip(thresholds, cuts, strict=True)]
+    return [dataclasses.replace(p, stop_confidence=t) for t in thresholds]
 
 
 def choose(points: Sequence[Point], target: float, *, probes_free: bool = False) -> Point | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
@@ -84,7 +85,7 @@ class Gate(Controller):
         self._reads = self._finds_looks and parameters.looks != "boundaries"
         if self._reads and parameters.chunk_size != 1:
             raise ValueError(f"{parameters.looks} end anywhere: chunk_size must be 1, got {parameters.chunk_size}")
-        self.known_looks: Collection[int] | None = None
+        self.known_looks: Sequence[int] | None = None
         """Tokens after which a text has its looks, where that was found out before; they are then not looked for."""
         self._found: Features | None = None
         self._asked: tuple[float | None, float | None] | None = None
@@ -128,7 +129,7 @@ class Gate(Controller):
     def _finds(self, text: str) -> bool:
         """Whether a token ends a look that is no boundary."""
         if self.known_looks is not None:
-            return self.tokens in self.known_looks
+            return self._next_known(self.tokens) == self.tokens
         if self._found is None:
             return False
         stated = self._found.update(text, None, None, None, writing=self.stage is Stage.WRITING) is not None
@@ -191,23 +192,41 @@ class Gate(Controller):
         self.stage = step.stage
         if not self.looks_at(step.stage):
             return step.n_tokens, self._pass(step)
-        tokens, n = list(step.tokens()), 0
-        while n < len(tokens):
-            skipped = self.skip(step, n)
-            self.tokens, n = self.tokens + skipped, n + skipped
-            if n == len(tokens):
-                break
+        n = self._skipped(step, 0)
+        tokens = list(step.tokens()) if n < step.n_tokens else []
+        while n < step.n_tokens:
             text, entropy, logprob, margin = tokens[n]
             self.tokens, n = self.tokens + 1, n + 1
             score = self.token(text, entropy, logprob, margin)
             found = self._finds(text)
             if score is not None or found:
                 return n, self._look(score, step, entropy, at_look=found)
+            n += self._skipped(step, n)
         return step.n_tokens, self._decide(None, step.entropy, at_boundary=False)
 
+    def _skipped(self, step: Step, first: int) -> int:
+        n = self.skip(step, first) if first < step.n_tokens else 0
+        self.tokens += n
+        return n
+
     def skip(self, step: Step, first: int) -> int:
-        """Take tokens from `first` on, all at once, that end no look for sure; how many."""
-        return 0
+        """Take tokens from `first` on, all at once, that end no look for sure; how many.
+
+        Where a token means nothing by itself, these are all up to the next look.
+        """
+        if type(self).token is not Gate.token or self._found is not None:
+            return 0
+        left = step.n_tokens - first
+        if self.known_looks is None:
+            return left
+        following = self._next_known(self.tokens + 1)
+        return left if following is None else min(left, following - 1 - self.tokens)
+
+    def _next_known(self, tokens: int) -> int | None:
+        """The first of the known looks that does not lie before so many tokens."""
+        assert self.known_looks is not None
+        at = bisect_left(self.known_looks, tokens)
+        return self.known_looks[at] if at < len(self.known_looks) else None
 
     def _pass(self, step: Step) -> Decision:
         """Nothing is left to cut short, and never will be: a text does not go back to its reasoning."""

@@ -92,14 +92,17 @@ class Reading:
 
     def stages(self, pieces: Sequence[str]) -> list[Stage]:
         """Take the next pieces of text; the stage after each of them."""
-        quiet = len(pieces) if self.answered else 0
-        if self._thinking.inside:
-            quiet = self._thinking.still_inside(pieces)
-            self._thinking.feed("".join(pieces[:quiet]))
-        stages = [self.stage] * quiet
-        for piece in pieces[quiet:]:
-            self.feed(piece)
-            stages.append(self.stage)
+        stages: list[Stage] = []
+        while (n := len(stages)) < len(pieces):
+            quiet = len(pieces) - n if self.answered else 0
+            if self._thinking.inside:
+                quiet = self._thinking.still_inside(pieces[n:])
+                self._thinking.feed("".join(pieces[n : n + quiet]))
+            if quiet:
+                stages += [self.stage] * quiet
+            else:
+                self.feed(pieces[n])
+                stages.append(self.stage)
         return stages
 
     def feed(self, piece: str) -> None:

@@ -49,6 +49,12 @@ class Cut:
     full_tokens: Ints
     full_correct: Bools
 
+    @classmethod
+    def joined(cls, cuts: Sequence[Cut]) -> Cut:
+        """Several shares of the traces as one."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: np.concatenate([getattr(cut, name) for cut in cuts]) for name in names})
+
     @property
     def cost(self) -> Ints:
         """Tokens, those of probes included."""

@@ -89,7 +89,7 @@ class Trace:
         return {}
 
     @cached_property
-    def looks(self) -> dict[tuple[Any, ...], frozenset[int]]:
+    def looks(self) -> dict[tuple[Any, ...], tuple[int, ...]]:
         """Tokens after which it has its looks, by where they lie and how it is read, as far as that was asked."""
         return {}
 

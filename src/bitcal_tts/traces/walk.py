@@ -124,7 +124,7 @@ def _guided(gate: Any, trace: Trace) -> Any:
     return guided
 
 
-def _looks(trace: Trace, looks: str, answers: str, opening: str | None, close: str | None) -> frozenset[int]:
+def _looks(trace: Trace, looks: str, answers: str, opening: str | None, close: str | None) -> tuple[int, ...]:
     """Tokens after which a trace has its looks."""
     parameters = GateParameters(
         name="looks", bits=16, budget=len(trace) + (trace.finish != "budget"), answers=answers, opening=opening,
@@ -134,7 +134,7 @@ def _looks(trace: Trace, looks: str, answers: str, opening: str | None, close: s
     replay(
         trace, _Finder(parameters), watch=lambda _, decision: found.append(decision.tokens) if decision.score else None
     )
-    return frozenset(found)
+    return tuple(found)
 
 
 class _Finder(Gate):
