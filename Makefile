@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 VLLM := .venv-vllm
 
-.PHONY: run test test-http test-llamacpp test-ray test-vllm lint setup clean
+.PHONY: run test docs test-http test-llamacpp test-ray test-vllm lint setup clean
 
 setup: $(VENV)/.ready
 
@@ -18,6 +18,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 run: setup
 	$(BIN)/bitcal run
+
+# The documentation as a site, in build/site; a broken link is an error.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint: setup
 	$(BIN)/ruff check .

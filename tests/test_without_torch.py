@@ -121,3 +121,4 @@ def test_what_is_missing_is_named(small: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "this needs the package" in done.stderr and "bitcal doctor" in done.stderr
+    assert "pip install 'bitcal-tts[tasks]'" in done.stderr

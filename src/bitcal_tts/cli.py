@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from keyword import iskeyword
 from typing import Any, NoReturn
@@ -32,6 +32,7 @@ COMMANDS = {
     "import": "logged texts -> a trace folder; released per-item records -> outcomes",
     "export": "a model as a GGUF file for llama.cpp, at one of its precisions",
     "lm-eval": "tasks of lm-evaluation-harness under any method, live",
+    "completion": "a script that completes commands and options in your shell",
     "doctor": "what this machine can run, and how to install the rest",
 }
 
@@ -86,27 +87,39 @@ def _main(argv: Sequence[str] | None) -> int:
     if not arguments:
         print(_START)
         return 0
-    parser = _Parser(prog="bitcal", description="Stops a quantized reasoning model when its answer is settled.")
-    parser.add_argument("--version", action="version", version=f"bitcal {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
-    if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        parser.error(f"there is no command {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)}")
-    chosen = parser
-    for name, summary in COMMANDS.items():
-        sub = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
-        sub.set_defaults(command=name)
-        # Only the command that runs is imported: `bitcal doctor` must work where nothing else is installed.
-        if name in arguments[:1]:
-            _fill(sub, name, arguments)
-            chosen = sub
-    args, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        chosen.refuse_unknown(unknown)
+    args = parse(arguments)
     with warnings.catch_warnings():
         for kind in _NOTED:
             warnings.simplefilter("always", kind)
         warnings.showwarning = _notes()
         return _run(args)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What a command line asks for; a bad one ends the program with a line that says why."""
+    # Only the command that runs is imported: `bitcal doctor` must work where nothing else is installed.
+    parser, filled = parser_for(arguments[:1], arguments)
+    if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        parser.error(f"there is no command {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)}")
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        filled.get(arguments[0], parser).refuse_unknown(unknown)
+    return args
+
+
+def parser_for(names: Collection[str], arguments: Sequence[str] = ()) -> tuple[_Parser, dict[str, _Parser]]:
+    """The parser of the program, and those of some commands, which alone know their options."""
+    parser = _Parser(prog="bitcal", description="Stops a quantized reasoning model when its answer is settled.")
+    parser.add_argument("--version", action="version", version=f"bitcal {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
+    filled = {}
+    for name, summary in COMMANDS.items():
+        sub = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        sub.set_defaults(command=name)
+        if name in names:
+            _fill(sub, name, list(arguments))
+            filled[name] = sub
+    return parser, filled
 
 
 def _module(command: str) -> Any:
@@ -118,7 +131,7 @@ def _fill(sub: argparse.ArgumentParser, name: str, arguments: list[str]) -> None
     try:
         module = _module(name)
     except ModuleNotFoundError as error:
-        sub.error(f"needs the package {error.name}: pip install 'bitcal-tts[all]' (bitcal doctor says what is missing)")
+        sub.error(_missing(error))
     module.add_options(sub)
     sub.description = (module.__doc__ or "").partition(": ")[2].strip().capitalize()
     sub.epilog = module.EXAMPLE
@@ -174,12 +187,22 @@ def _run(args: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ModuleNotFoundError as error:
-        return _fail(f"this needs the package {error.name}: bitcal doctor says how to install it")
+        return _fail(_missing(error))
     except Exception as error:
         if not _expected(error):
             raise
         return _fail(str(error))
     return 0
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    """Which package is not here, and what installs it."""
+    from bitcal_tts.commands.doctor import PARTS
+
+    package = (error.name or "").partition(".")[0]
+    extras = {name: extra for name, _, extra in PARTS}
+    install = f"pip install 'bitcal-tts[{extras.get(package) or 'all'}]'"
+    return f"this needs the package {package}: {install} (bitcal doctor says what else is missing)"
 
 
 def _expected(error: Exception) -> bool:

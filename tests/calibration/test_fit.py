@@ -232,7 +232,33 @@ def test_a_profile_for_something_else_is_refused(
         profile.check(served.with_known(**change))
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key != "model"])
+def test_a_profile_for_handing_over_counts_what_the_other_has_right_and_is_refused_alone(recording: Recording) -> None:
+    """Handed to itself with all of its budget, nothing is lost but what it would have had right itself."""
+    short = 160
+    made = fit([recording], risk=0.4, confidence=0.8, budget=short, handed_to=recording)
+    told = made.evidence["32"]
+    assert told["handed_to"] == recording.name == "tiny-1m at 32 bits"
+    assert told["certified"] and told["losses"] / told["certified_items"] <= 0.4
+    whole = build_method(
+        "landed", bits=32, budget=320, answers=recording.task.format.name,
+        **dict(zip(("opening", "close"), recording.description["thinking"], strict=True)),
+    )  # fmt: skip
+    right = np.mean([o.correct for o in outcomes(recording.traces, whole, recording.task)])
+    assert told["full_accuracy"] == pytest.approx(right, abs=0.15)  # of the half that certifies
+    served = recording.identity.with_known(budget=short)
+    with pytest.raises(ProfileError, match="fitted for handed_to 'tiny-1m at 32 bits', this is None"):
+        made.check(served)
+    made.check(served.declare({"handed_to": recording.name}))
+    with pytest.raises(ProfileError, match="fitted for handed_to"):
+        made.check(served.declare({"handed_to": "another at 16 bits"}))
+    with pytest.raises(ValueError, match="fitted on one recording"):
+        fit([recording], risk=0.4, confidence=0.8, label="final", handed_to=recording)
+    half = replace(recording, traces=recording.traces[:40])
+    with pytest.raises(ProfileError, match="24 items are not in the recording that is handed to"):
+        fit([recording], risk=0.4, confidence=0.8, handed_to=half)
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key not in ("model", "handed_to")])
 def test_a_profile_is_refused_on_what_is_unknown(profile: Profile, recording: Recording, key: str) -> None:
     served = recording.identity
     known = {name: value for name, value in served.known.items() if name != key}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bitcal_tts.auditing.crossfit import FoldScorers, candidates_of, crossed
 from bitcal_tts.auditing.walking import FOLDS, Walked
 from bitcal_tts.calibration.risk import certify
+from bitcal_tts.evaluation.promises import seen
 from bitcal_tts.evaluation.statistics import wilson
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.traces.looks import Cut, LookTable
@@ -23,11 +24,16 @@ _AGREEING = (1, 2, 3)
 
 
 class Served(NamedTuple):
-    """A profile that judges texts, its threshold, and the risk that it was certified for."""
+    """A profile that judges texts, its threshold, and the evidence for it."""
 
     profile: Profile
     threshold: float
-    risk: float
+    evidence: Mapping[str, Any]
+
+    @property
+    def risk(self) -> float:
+        """That it was certified for."""
+        return float(self.evidence["risk"])
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,9 @@ class Audited:
         else:
             stops = math.isfinite(served.threshold)
             cut = walked.settled.cut(served.threshold) if stops else walked.settled.full()
-            rows.append(self._row("settled", served.risk, cut))
+            lost = int(cut.losses(self.label).sum())
+            promise = seen(served.evidence, lost, len(cut.tokens))["line"]
+            rows.append({**self._row("settled", served.risk, cut), "promise": promise})
         return [*rows, self._row("oracle", None, self._oracle())]
 
     def _crossed(self, name: str, table: LookTable, risk: float) -> Row:
@@ -225,7 +233,7 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
         spent = f"{_pc(row['share'])} % of the tokens"
         lost = f"{_pc(row['lost_correct_rate'])} % [{_pc(row['lost_low'])}, {_pc(row['lost_high'])}]"
         if row["certified"] is None:
-            promise = "The threshold is the profile's."
+            promise = f"The threshold is the profile's; {row['promise']}."
         elif row["certified"]:
             promise = (
                 f"With these {row['n']:,} texts at most {_pc(row['risk'])} % can be promised (confidence "

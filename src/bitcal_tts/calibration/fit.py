@@ -15,9 +15,12 @@ from bitcal_tts.calibration.boosting import boosted
 from bitcal_tts.calibration.recording import Recording, mark_of
 from bitcal_tts.calibration.risk import certify, check_levels, grid
 from bitcal_tts.halting.features import NAMES
+from bitcal_tts.halting.handing import bytes_per_token
 from bitcal_tts.halting.identity import UNKNOWN, Identity
+from bitcal_tts.halting.methods import build_method
 from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.traces.looks import LookTable
+from bitcal_tts.traces.replay import outcomes
 
 KINDS = ("logistic", "boosted")
 LABELS = ("gold", "final")
@@ -43,6 +46,7 @@ def fit(
     seed: int = 0,
     known: Profile | None = None,
     scorer: Profile | None = None,
+    handed_to: Recording | None = None,
     tick: Callable[[], None] | None = None,
 ) -> Profile:
     """Fit a scorer on a share of the items and certify a threshold per precision on the rest.
@@ -64,9 +68,15 @@ def fit(
         seed: Chooses which items fit and which certify.
         known: A profile whose scorer is kept: only thresholds are added, from items it was not fitted on.
         scorer: A scorer that is taken as it is, without the settings and thresholds that a known profile has.
+        handed_to: The same items by another model, which answers whatever this one has not settled by its budget; lost
+            is then what is stopped wrong and that model has right.
         tick: Told of each trace.
     """
     check_levels(risk, confidence)
+    if handed_to is not None and (len(recordings) > 1 or label == "final" or known is not None or among == "right"):
+        raise ValueError(
+            "a profile for handing over is fitted on one recording, with gold answers, among all, and without --profile"
+        )
     if not recordings:
         raise ValueError("there is nothing to fit on")
     if among not in AMONG:
@@ -85,6 +95,8 @@ def fit(
     if among == "right" and label == "final":
         raise ValueError("which full runs are right is not known with label 'final': certify among all")
     every = None if known is None else int(known.settings["every"])
+    if handed_to is not None:
+        identity = identity.with_known(handed_to=handed_to.name)
     settings = recordings[0].certified(looks, budget, every)
     if known is not None and settings != dict(known.settings):
         changed = [
@@ -122,6 +134,9 @@ def fit(
     thresholds, evidence, reference = dict(profile.thresholds), dict(profile.evidence), dict(profile.reference)
     for (bits, group), table, (chosen, held), seen in zip(groups.items(), tables, halves, fitting, strict=True):
         rest = table.of(held).judged(profile.scores)
+        if handed_to is not None:
+            right, tokens = _answers_of(handed_to, group[0])
+            rest = rest.handing_over(right[held], tokens[held])
         counted = rest.full_right if among == "right" else np.ones(rest.n, dtype=np.bool_)
         n = int(counted.sum())
         if n == 0:
@@ -144,6 +159,7 @@ def fit(
             **({} if scheme is UNKNOWN else {"scheme": scheme}),
             "risk": risk,
             "loss": "lost" if label == "gold" else "another answer than the full run's",
+            **({} if handed_to is None else {"handed_to": handed_to.name}),
             "among": among,
             "confidence": confidence,
             **({"joint_over": sorted(groups)} if joint else {}),
@@ -161,6 +177,25 @@ def fit(
         }
         reference[bits] = tuple(rest.first_scores()[:_REFERENCES].tolist())
     return replace(profile, thresholds=thresholds, evidence=evidence, reference=reference)
+
+
+def _answers_of(other: Recording, first: Recording) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Whether another model is right on the items of a recording, and its tokens as so many of the first's."""
+    opening, close = other.description.get("thinking") or (None, None)
+    method = build_method(
+        "landed", bits=other.bits, budget=other.description["budget"], answers=other.task.format.name, opening=opening,
+        close=close,
+    )  # fmt: skip
+    found = {outcome.item: outcome for outcome in outcomes(other.traces, method, other.task)}
+    missing = [trace.item.id for trace in first.traces if trace.item.id not in found]
+    if missing:
+        raise ProfileError(
+            f"{len(missing)} items are not in the recording that is handed to, such as {missing[0]!r}: record both "
+            "with the same task, split, seed and n"
+        )
+    share = bytes_per_token(first.description) / bytes_per_token(other.description)
+    done = [found[trace.item.id] for trace in first.traces]
+    return np.array([o.correct for o in done]), np.array([round(o.cost / share) for o in done])
 
 
 def _budget(recordings: Sequence[Recording], asked: int | None, known: Profile | None) -> int:

@@ -51,6 +51,11 @@ class Recording:
         """Served weight precision."""
         return float(self.description["bits"])
 
+    @property
+    def name(self) -> str:
+        """The model, and its precision."""
+        return f"{self.description['model']} at {self.bits:g} bits"
+
     def settings(self, looks: str, budget: int, every: int | None = None) -> SettledParameters:
         """How `settled` walks along these traces: it may stop where they were probed, and never does.
 

@@ -134,7 +134,7 @@ def _served(args: argparse.Namespace) -> Served | None:
         known = ", ".join(f"{bits:g}" for bits in profile.thresholds)
         raise ValueError(f"{args.profile} has thresholds for {known} bits: say which with --bits")
     bits = next(iter(profile.thresholds)) if args.bits is None else args.bits
-    return Served(profile, profile.threshold(bits), float(profile.evidence[f"{bits:g}"]["risk"]))
+    return Served(profile, profile.threshold(bits), profile.evidence[f"{bits:g}"])
 
 
 class _Audit:

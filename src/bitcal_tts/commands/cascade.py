@@ -13,10 +13,10 @@ from bitcal_tts.commands.places import refuse_existing
 from bitcal_tts.commands.progress import progress
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.commands.table import NARROW, print_table
-from bitcal_tts.engines.cascade import bytes_per_token
-from bitcal_tts.evaluation.promises import kept
+from bitcal_tts.evaluation.promises import seen
 from bitcal_tts.evaluation.statistics import mcnemar, paired_difference, savings
 from bitcal_tts.files import write_json
+from bitcal_tts.halting.handing import bytes_per_token
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.traces.cascade import cascade_outcomes
 from bitcal_tts.traces.outcome import Outcome
@@ -25,11 +25,11 @@ from bitcal_tts.traces.replay import outcomes
 EXAMPLE = """example:
   bitcal record --bits 2 --style thinking --task stories --budget 1536 --n 500 --probes 16 --out traces/2
   bitcal record --bits 16 --style thinking --task stories --budget 1536 --n 500 --probes 16 --out traces/16
+  bitcal fit traces/2-calibration --handed-to traces/16-calibration --budget 512 --out profile.json
   bitcal cascade traces/2 traces/16 --profile profile.json --budget 512
 
-The first model has a budget of its own; what it has not settled by then, or gives up, the second answers, from the
-beginning: that is what was recorded of it. Live it goes on from the same text (bitcal_tts.engines.cascade, or
-bitcal serve --escalate-to)."""
+The first model has a budget of its own; whatever it has not settled by then the second answers, from the beginning:
+that is what was recorded of it. Live it goes on from the same text (bitcal_tts.engines.cascade)."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -66,9 +66,9 @@ def run(args: argparse.Namespace) -> None:
 
 def cascade(args: argparse.Namespace) -> dict[str, Any]:
     """The cascade beside each model alone."""
-    told = options.declared(args)
-    first = open_recording(args.first, answers=args.answers, declare=told)
     second = open_recording(args.second, answers=args.answers)
+    told = {**options.declared(args), "handed_to": second.recording.name}
+    first = open_recording(args.first, answers=args.answers, declare=told)
     budget = args.budget or first.description["budget"] // 3
     if args.methods is None:
         args.methods = ["settled"] if args.profile else ["complete"]
@@ -89,11 +89,13 @@ def cascade(args: argparse.Namespace) -> dict[str, Any]:
         _row(f"{names[1]}, alone", [o.correct for o in dear], [float(o.cost) for o in dear], dear),
         _row("cascade", [o.correct for o in found], [o.cost for o in found], dear),
     ]
-    promise = kept(method, outcomes(first.traces, method, first.task, identity=first.identity))
+    profile = getattr(method.parameters, "profile", None)
+    evidence = None if profile is None else profile.evidence[f"{first.description['bits']:g}"]
+    lost = sum(not one.handed_over and not one.correct and o.correct for one, o in zip(found, dear, strict=True))
     return {
         "n": len(found), "budget": budget, "method": args.methods[0], "weight_of_first": share,
         "handed_over": sum(o.handed_over for o in found) / len(found), "rows": rows,
-        "promise": promise,
+        "lost": lost, "promise": None if evidence is None else seen(evidence, lost, len(found)),
     }  # fmt: skip
 
 
@@ -138,7 +140,7 @@ def _show(result: dict[str, Any]) -> None:
     )
     print(fill(verdict, NARROW))
     if result["promise"]:
-        print(fill(f"stops of the first model: {result['promise']['line']}", NARROW))
+        print(fill(result["promise"]["line"], NARROW))
     cells = [
         (
             row["name"],

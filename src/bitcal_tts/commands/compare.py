@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from bitcal_tts.commands import build, options
@@ -17,9 +18,10 @@ from bitcal_tts.commands.places import refuse_existing
 from bitcal_tts.commands.progress import note, progress
 from bitcal_tts.commands.recordings import Opened, open_recording
 from bitcal_tts.commands.replay import title_of
-from bitcal_tts.commands.table import print_table
+from bitcal_tts.commands.table import NARROW, print_table
 from bitcal_tts.evaluation.comparison import BASELINES, MARGIN, compare
 from bitcal_tts.evaluation.frontier import TARGETS, Point, Walk, certified_row, choose, points_of, rows_of, walk_along
+from bitcal_tts.evaluation.promises import kept
 from bitcal_tts.evaluation.statistics import savings
 from bitcal_tts.evaluation.tables import points as signed
 from bitcal_tts.files import write_json
@@ -106,13 +108,15 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
             for label, settings in _variants(method, traces, description, overridden).items()
         }
         points = _swept(groups, opened, quiet=args.json)
-        certified = [
-            certified_row(outcomes(traces, method, task, identity=opened.identity), description, threshold)
-            for method, threshold in ((one, one.parameters.threshold) for one in methods if isinstance(one, Settled))
-        ]
+        certified, promises = [], []
+        for method in (one for one in methods if isinstance(one, Settled)):
+            done = outcomes(traces, method, task, identity=opened.identity)
+            certified.append(certified_row(done, description, method.parameters.threshold))
+            promises.append(kept(method, done))
     rows = certified + rows_of(points, description)
     return {
         "title": title_of(description, [{**row, "min_tokens": None} for row in rows]),
+        "promises": [promise for promise in promises if promise is not None],
         "rows": rows,
         "tests": _tests(points, args.target),
         "curves": {name: _curve(found) for name, found in points.items()},
@@ -251,6 +255,8 @@ def _tests(points: dict[str, list[Point]], target: float) -> dict[str, Any]:
 
 
 def _show(result: dict[str, Any]) -> None:
+    for promise in result["promises"]:
+        print(fill(f"{promise['method']}: {promise['line']}", NARROW))
     cells = [
         (
             " = ".join([row["method"], *row.get("same_as", ())]),

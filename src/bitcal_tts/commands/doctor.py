@@ -37,6 +37,9 @@ PARTS = (
     ("pynvml", "GPU energy", "energy"),
     ("lm_eval", "tasks of lm-evaluation-harness", "lm-eval"),
     ("ray", "recording on a cluster", "ray"),
+    ("lightgbm", "bitcal fit", "fit"),
+    ("uvicorn", "the sidecar", "serve"),
+    ("shtab", "completion in a shell", "traces"),
 )
 
 

@@ -56,6 +56,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--joint", action="store_true",
                         help="the confidence holds for all precisions together, not for each")  # fmt: skip
     parser.add_argument("--budget", type=int, help="hard cap on new tokens (the recorded one)")
+    parser.add_argument(
+        "--handed-to", type=Path, metavar="TRACES",
+        help="the same items by a second model, which answers what is not settled (see bitcal cascade)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="chooses which items fit and which certify (%(default)s)")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="keep this profile's scorer, add thresholds only")
     parser.add_argument("--from", choices=("starter",), dest="start",
@@ -97,6 +101,7 @@ def run(args: argparse.Namespace) -> None:
         if changed:
             option = "--profile" if scorer is None else "--from"
             raise ValueError(f"{', '.join(changed)} cannot be changed with {option}: its scorer is kept as it is")
+    other = None if args.handed_to is None else open_recording(args.handed_to, answers=args.answers).recording
     steps = sum(len(r.traces) for r in recordings)
     with progress("fitting", steps, quiet=args.json) as advance:
         profile = fit(
@@ -115,6 +120,7 @@ def run(args: argparse.Namespace) -> None:
             seed=args.seed,
             known=known,
             scorer=scorer,
+            handed_to=other,
             tick=lambda: advance(1),
         )
     save_profile(args.out, profile)
@@ -136,6 +142,8 @@ def _starter(recordings: Sequence[Recording]) -> Profile:
 
 def _next_step(profile: Profile, path: Path) -> str:
     """What one would do with a profile."""
+    if any(told["certified"] and "handed_to" in told for told in profile.evidence.values()):
+        return f"bitcal cascade FIRST SECOND --profile {path}, on problems that it was not fitted on"
     if any(told["certified"] for told in profile.evidence.values()):
         return f"bitcal replay TRACES --profile {path}, on problems that it was not fitted on"
     return "the same bitcal record with a larger --n adds items to the folder; then fit again"

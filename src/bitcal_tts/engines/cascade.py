@@ -1,19 +1,20 @@
-"""Two engines: what the first gives up, or has not settled by its budget, the second goes on with, from the same text.
+"""Two engines: whatever the first has not settled by its budget, the second answers.
 
-The cheap one answers what it can be trusted with; the dear one sees only the rest. Tokens of both are counted, each at
-what it costs its engine.
+The cheap one answers what it can be trusted with; the dear one sees only the rest. It goes on from the same text where
+that was given up or ran out of tokens, and begins anew where it had ended by itself or went round in circles. Tokens of
+both are counted, each at what it costs its engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bitcal_tts.engines.base import Completion, Decoding, Engine, EngineError, Request
-from bitcal_tts.halting.controller import Controller, Decision
+from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting.handing import bytes_per_token, is_handed_over
 from bitcal_tts.halting.methods import build_method
-from bitcal_tts.halting.policy import Action, Reason
+from bitcal_tts.halting.policy import Reason
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Cascade:
             raise EngineError("requests of a cascade need names of their own: they are known by them")
         handed_over: dict[str, Completion] = {}
         for done in self.first.decode(requests, decoding, batch_size=batch_size):
-            if is_handed_over(done.finish, done.decision) and self.budget > len(done.token_ids):
+            if is_handed_over(done.decision) and self.budget > len(done.token_ids):
                 handed_over[done.id] = done
             else:
                 yield Cascaded(done, None, self.share * (len(done.token_ids) + done.probe_tokens))
@@ -91,7 +92,7 @@ class Cascade:
             yield Cascaded(done, more, self.share * cheap + dear)
 
     def _rest(self, request: Request, done: Completion) -> Request:
-        """What is left to do of a request: its text so far is what the response begins with."""
+        """What is left to do of a request."""
         method = self._goes_on(request, self.budget - len(done.token_ids))
         return Request(request.id, request.prompt, method, request.seed, kept_text(done), request.question)
 
@@ -102,24 +103,11 @@ class Cascade:
         return made
 
 
-def is_handed_over(finish: str, decision: Decision | None) -> bool:
-    """Whether a first engine has not settled a request: its method gave it up, or its budget ran out."""
-    if decision is None:
-        return finish == "budget"
-    return decision.action is Action.ESCALATE or decision.reason is Reason.RESERVE
-
-
 def kept_text(done: Completion) -> str:
-    """What a model wrote of itself: an answer that it was made to write at the end of its budget is left out."""
+    """What of a text is worth going on from: nothing of one that ended by itself, unsettled, or that loops.
+
+    An answer that a model was made to write at the end of its budget is left out.
+    """
+    if done.finish == "eos" or (done.decision is not None and done.decision.reason is Reason.LOOP):
+        return ""
     return "".join(done.token_texts[: len(done.token_texts) - done.landing_tokens])
-
-
-def bytes_per_token(description: Mapping[str, Any]) -> float:
-    """Bytes of weights that a token moves, from what is known of a model."""
-    parameters, bits = description.get("parameters"), description.get("all_bits_per_weight")
-    if not parameters or not bits:
-        raise EngineError(
-            f"{description.get('model', 'the model')} does not tell how many bytes a token moves: say what a token of "
-            "each engine costs with weights"
-        )
-    return float(parameters) * float(bits) / 8

@@ -15,10 +15,11 @@ def promised(evidence: Mapping[str, Any]) -> str:
     if not evidence["certified"]:
         return f"promised: nothing, so that it never stops early: {what_it_takes(evidence)}"
     of = " of the right answers" if evidence.get("among") == "right" else ""
+    to = f" that {evidence['handed_to']} has right" if "handed_to" in evidence else ""
     jointly = ", jointly" if "joint_over" in evidence else ""
     items = evidence["certified_items"]
     return (
-        f"promised: at most {_pc(evidence['risk'])} %{of} lost (confidence {evidence['confidence']:g}{jointly}, "
+        f"promised: at most {_pc(evidence['risk'])} %{of} lost{to} (confidence {evidence['confidence']:g}{jointly}, "
         f"{items:,} items)"
     )
 
@@ -46,19 +47,25 @@ def kept(method: Controller, found: Sequence[Outcome]) -> dict[str, Any] | None:
         return None
     told = {"method": p.name, "budget": p.budget, "bits": p.bits, "certified": evidence["certified"]}
     among = [o for o in found if o.full_correct] if evidence.get("among") == "right" else found
-    lost, n = sum(o.lost for o in among), len(among)
-    if not evidence["certified"] or n == 0:
+    if "handed_to" in evidence:  # what the other model has right is not in these outcomes
         return {**told, "line": promised(evidence)}
+    return {**told, **seen(evidence, sum(o.lost for o in among), len(among), forced=p.force)}
+
+
+def seen(evidence: Mapping[str, Any], lost: int, n: int, *, forced: bool = False) -> dict[str, Any]:
+    """What is promised beside what was lost of `n` requests."""
+    if not evidence["certified"] or n == 0:
+        return {"line": promised(evidence)}
     share = wilson(lost, n)
     risk = evidence["risk"]
     verdict = "kept" if share.value <= risk else "broken" if share.low > risk else "unclear"
     words = {"unclear": "more than promised, which chance may explain"}.get(verdict, verdict)
-    words += ", though it was forced" if p.force else ""
-    seen = f"{lost:,} of {n:,} = {_pc(share.value)} % [{_pc(share.low)}, {_pc(share.high)}]"
+    words += ", though it was forced" if forced else ""
+    told = f"{lost:,} of {n:,} = {_pc(share.value)} % [{_pc(share.low)}, {_pc(share.high)}]"
     return {
-        **told, "risk": risk, "confidence": evidence["confidence"], "items": evidence["certified_items"],
+        "risk": risk, "confidence": evidence["confidence"], "items": evidence["certified_items"],
         "lost": lost, "n": n, "lost_rate": share.value, "lost_low": share.low, "lost_high": share.high,
-        "verdict": verdict, "line": f"{promised(evidence)}; seen here: {seen}: {words}",
+        "verdict": verdict, "line": f"{promised(evidence)}; seen here: {told}: {words}",
     }  # fmt: skip
 
 

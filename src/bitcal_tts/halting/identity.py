@@ -32,8 +32,11 @@ KEYS = (
     "repetition_penalty",
     "signals",
     "budget",
+    "handed_to",
 )
 """What an identity may know."""
+_USUAL = {"handed_to": None}
+"""What nobody has to say: a model answers by itself, and hands nothing over to another."""
 DECODING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _IMPLIED = {"task": ("prompt_sha256", "system", "template_options")}
 """Who declares a task declares how it is asked."""
@@ -80,7 +83,7 @@ class Identity:
         return cls(known, frozenset(spread.get("declared", ())))
 
     def __getitem__(self, key: str) -> Any:
-        return self.known.get(key, UNKNOWN)
+        return self.known.get(key, _USUAL.get(key, UNKNOWN))
 
     def with_known(self, **values: Any) -> Identity:
         """The same with more known."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bitcal_tts.engines.cascade import is_handed_over
 from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting.handing import is_handed_over
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.oracle import informed
@@ -73,7 +73,7 @@ def cascade_outcomes(
     for trace in first:
         end = replay(trace, informed(unwatched, trace, task), identity=identity).outcome
         tokens = share * (end.tokens + end.probe_tokens)
-        if is_handed_over(end.finish, end.decision):
+        if is_handed_over(end.decision):
             other = alone[trace.item.id]
             found.append(CascadeOutcome(trace.item.id, True, tokens + other.cost, other.correct))
         else:

@@ -379,6 +379,18 @@ class LookTable:
         }
         return dataclasses.replace(self, ends=Stops(**columns))
 
+    def handing_over(self, right: Bools, tokens: Ints) -> LookTable:
+        """The same where whatever no look stops is handed to somebody: who is right, at so many tokens more.
+
+        Only a stop can lose something then, and loses it where they would have been right.
+        """
+        nobody = np.zeros(self.n, dtype=np.bool_)
+        ends = dataclasses.replace(
+            self.ends, right=right, same=~nobody, halted=nobody, reasons=np.full(self.n, ""),
+            tokens=self.ends.tokens + tokens,
+        )  # fmt: skip
+        return dataclasses.replace(self, ends=ends, full_right=right, full_tokens=tokens)
+
     def places(self, thresholds: Floats) -> Ints:
         """Tokens at which each trace is stopped by a threshold of its own, without a landing; 0 where it is not."""
         look = self.first_looks(thresholds)
