@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +35,13 @@ def test_the_compose_file_names_options_that_there_are() -> None:
     from bitcal_tts.commands import serve
 
     told = yaml.safe_load((FOLDER / "compose.yaml").read_text())
-    command = told["services"]["sidecar"]["command"]
-    (arguments,) = re.findall(r"bitcal serve ([^\"]*)", command)
+    sidecar = told["services"]["sidecar"]
+    dockerfile = FOLDER / sidecar["build"] / "Dockerfile"
+    (entry,) = re.findall(r"^ENTRYPOINT (.*)$", dockerfile.read_text(), re.MULTILINE)
+    program, command, *always = json.loads(entry)
+    assert (program, command) == ("bitcal", "serve")
     parser = argparse.ArgumentParser(exit_on_error=False)
     serve.add_options(parser)
-    args = parser.parse_args(shlex.split(arguments.replace("${BITS:-4}", "4")))
+    args = parser.parse_args([*always, *(text.replace("${BITS:-4}", "4") for text in sidecar["command"])])
     assert args.upstream == "http://llama:8080" and args.risk == 0.02
+    assert (args.host, str(args.state)) == ("0.0.0.0", "/state")
