@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.cli import main
 from bitcal_tts.evaluation.page import render_page
 
@@ -128,6 +129,27 @@ def test_explain(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Where each method ends" in capsys.readouterr().out
     assert main(["explain", folder, "nobody"]) == 2
     assert "has no item 'nobody'" in capsys.readouterr().err
+
+
+def test_explain_shows_the_score_the_threshold_and_the_value_at_each_look(
+    probed: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, profile = str(probed.folder), str(tmp_path / "p.json")
+    assert main(["fit", folder, "--risk", "0.3", "--confidence", "0.8", "--out", profile, "--json"]) == 0
+    capsys.readouterr()
+    threshold = load_profile(Path(profile)).threshold(32)
+    assert main(["explain", folder, "3", "--methods", "fixed,settled", "--profile", profile, "--json"]) == 0
+    settled = json.loads(capsys.readouterr().out)["methods"][1]
+    assert settled["threshold"] == threshold
+    looked = [d for d in settled["decisions"] if d["score"] is not None]
+    assert looked and any(d["stands_for"] for d in looked)
+    assert all(d["score"] < threshold for d in looked[:-1])
+    stopped = settled["reason"] == "settled"
+    assert (looked[-1]["score"] >= threshold) == stopped
+    assert main(["explain", folder, "3", "--methods", "fixed,settled", "--profile", profile]) == 0
+    shown = capsys.readouterr().out
+    assert f"it stops where the score reaches {threshold:.4g}" in " ".join(shown.split())
+    assert f"{looked[0]['score']:.4f}" in shown
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

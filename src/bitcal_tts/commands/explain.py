@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,7 @@ def explain(
         lands = session.outcome.landing_tokens > 0
         told.append({
             "method": p.name,
+            "threshold": _threshold(p),
             "tokens": outcome.tokens,
             "left_at": last.tokens if lands and last else outcome.tokens,
             "landing": session.outcome.text[len(trace.text_at(last.tokens)) :] if lands and last else "",
@@ -90,6 +92,7 @@ def explain(
                     "reason": str(d.reason),
                     "confidence": d.confidence,
                     "score": d.score,
+                    "stands_for": d.answer,
                     "entropy": d.entropy,
                     "trace_stability": d.trace_stability,
                     "hidden_stability": d.hidden_stability,
@@ -159,10 +162,16 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
             told["method"], str(told["tokens"]), told["reason"], str(told["answer"]), "yes" if told["correct"] else "no"
         )
     console.print(outcome_table)
+    judging = [told for told in found["methods"] if told["threshold"] is not None]
+    for told in judging:
+        console.print(_looks_table(told))
+    others = [told for told in found["methods"] if told["threshold"] is None]
+    by_tokens = [{d["tokens"]: d for d in told["decisions"]} for told in others]
+    if not any(by_tokens):
+        return
     steps_table = Table(title="Signals at every boundary, and what each method decides there")
-    for name in ("tokens", "entropy", "trace", "hidden", *(f"{t['method']} (c)" for t in found["methods"])):
+    for name in ("tokens", "entropy", "trace", "hidden", *(f"{t['method']} (c)" for t in others)):
         steps_table.add_column(name, justify="right" if name in ("tokens", "entropy", "trace", "hidden") else "left")
-    by_tokens = [{d["tokens"]: d for d in told["decisions"]} for told in found["methods"]]
     for tokens in sorted(set().union(*by_tokens)):
         here = [told.get(tokens) for told in by_tokens]
         # The paper's methods know the stabilities; others tell their own score.
@@ -174,6 +183,25 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
             *(_told(d) if d else "" for d in here),
         )
     console.print(steps_table)
+
+
+def _threshold(p: Any) -> float | None:
+    """From which score on a method stops; None where it judges by none."""
+    threshold = getattr(p, "threshold", None)
+    return threshold if threshold is not None and math.isfinite(threshold) else None
+
+
+def _looks_table(told: dict[str, Any]) -> Any:
+    """Where a gate looked: the score, beside its threshold, and the value that the text stood for."""
+    from rich.table import Table
+
+    table = Table(title=f"Looks of {told['method']}: it stops where the score reaches {told['threshold']:.4g}")
+    for name in ("tokens", "score", "stands for", "decision"):
+        table.add_column(name, justify="right" if name in ("tokens", "score") else "left")
+    for d in told["decisions"]:
+        score = "" if d["score"] is None else f"{d['score']:.4f}"
+        table.add_row(str(d["tokens"]), score, d["stands_for"] or "", d["reason"])
+    return table
 
 
 def _told(decision: dict[str, Any]) -> str:
