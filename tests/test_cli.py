@@ -362,3 +362,18 @@ def test_a_replay_fits_eighty_columns_and_says_the_verdict_first(tiny: str, caps
     assert main(["replay", "traces", "--budgets", "64,96", "--full"]) == 0
     full = capsys.readouterr().out
     assert "premature %" in full and "McNemar" in full
+
+
+@pytest.mark.parametrize(
+    "command", [["record", "--model", "no-such-model"], ["audit", "no.jsonl"], ["fit", "no-traces"]]
+)
+def test_a_place_that_cannot_be_written_to_is_named_before_the_work(
+    command: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Before a model is loaded or a file read: those that are named here do not even exist."""
+    for place in ("/proc/nowhere/out", str(tmp_path / "file" / "out")):
+        (tmp_path / "file").write_text("")
+        assert main([*command, "--out", place]) == 2
+        told = capsys.readouterr().err
+        assert f"nothing can be written to {place}" in told and "choose another --out" in told
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]

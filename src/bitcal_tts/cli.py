@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from keyword import iskeyword
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 from bitcal_tts import __version__
@@ -182,6 +184,7 @@ def _as_typed(value: Any) -> Any:
 def _run(args: argparse.Namespace) -> int:
     module = _module(args.command)
     try:
+        _check_writable(getattr(args, "out", None))
         module.run(args)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -193,6 +196,20 @@ def _run(args: argparse.Namespace) -> int:
             raise
         return _fail(str(error))
     return 0
+
+
+def _check_writable(out: Any) -> None:
+    """Where nothing can be written, say so before the work and not after it."""
+    if not isinstance(out, Path):
+        return
+    place = out.parent if out.is_file() else out
+    while not place.exists():
+        place = place.parent
+    try:
+        with TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise ValueError(f"nothing can be written to {out}: {place}: {error.strerror}; choose another --out") from None
 
 
 def _missing(error: ModuleNotFoundError) -> str:
