@@ -79,11 +79,11 @@ def settled_alone(calibration: Path, test: Path, risk: float) -> dict[str, Any]:
 def main() -> None:
     """Record, fit, replay, run, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tiny-15m")
-    parser.add_argument("--bits", type=float, default=2, help="of the first (%(default)g)")
+    parser.add_argument("--model", default="tiny-4m")
+    parser.add_argument("--bits", type=float, default=3, help="of the first (%(default)g)")
     parser.add_argument("--first", type=int, default=512, help="its budget (%(default)s)")
-    parser.add_argument("--calibration", type=int, default=400)
-    parser.add_argument("--n", type=int, default=300)
+    parser.add_argument("--calibration", type=int, default=300)
+    parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--risk", type=float, default=0.05)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()

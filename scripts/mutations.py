@@ -142,7 +142,7 @@ MUTATIONS = (
         "self.scores > bar if self.strict else self.scores >= bar", "self.scores >= bar", "tests/traces/test_looks.py",
     ),
     Mutation(
-        "without gold, a changed answer is no loss", "traces/looks.py",
+        "without gold, a changed answer is no loss", "traces/cut.py",
         "changed: Bools = self.halted & ~self.same", "changed: Bools = self.halted & ~self.correct & ~self.same", "tests/traces/test_looks.py",
     ),
     Mutation(

@@ -90,7 +90,7 @@ def test_a_gate_is_a_gate() -> None:
 
 def test_without_gold_any_other_answer_is_a_loss() -> None:
     """By hand: kept, changed from right to wrong, from wrong to right, from wrong to wrong, not halted."""
-    from bitcal_tts.traces.looks import Cut
+    from bitcal_tts.traces.cut import Cut
 
     ints = np.zeros(5, dtype=np.int64)
     cut = Cut(

@@ -19,7 +19,8 @@ from bitcal_tts.calibration.boosting import boosted
 from bitcal_tts.calibration.starters import Starter
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.profile import Profile, mean_of
-from bitcal_tts.traces.looks import Cut, LookTable
+from bitcal_tts.traces.cut import Cut
+from bitcal_tts.traces.looks import LookTable
 
 ROUNDS = 150
 ROUNDS_ON_A_STARTER = 60

@@ -16,7 +16,8 @@ from bitcal_tts.calibration.risk import certify
 from bitcal_tts.evaluation.promises import seen
 from bitcal_tts.evaluation.statistics import wilson
 from bitcal_tts.halting.profile import Profile
-from bitcal_tts.traces.looks import Cut, LookTable
+from bitcal_tts.traces.cut import Cut
+from bitcal_tts.traces.looks import LookTable
 
 Row = dict[str, Any]
 CONFIDENCE = 0.9

@@ -21,7 +21,8 @@ from bitcal_tts.logs.counting import splitter
 from bitcal_tts.logs.texts import LoggedText
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.tasks.registry import TEXTS, restore_task
-from bitcal_tts.traces.looks import Bools, Cut, Ints, LookTable
+from bitcal_tts.traces.cut import Bools, Cut, Ints
+from bitcal_tts.traces.looks import LookTable
 from bitcal_tts.traces.replay import full_run, read_off
 from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.texts import trace_of

@@ -17,7 +17,6 @@ from bitcal_tts.calibration.risk import certify, check_levels, grid
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.handing import bytes_per_token
 from bitcal_tts.halting.identity import UNKNOWN, Identity
-from bitcal_tts.halting.methods import build_method
 from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.traces.looks import LookTable
 from bitcal_tts.traces.replay import outcomes
@@ -181,12 +180,7 @@ def fit(
 
 def _answers_of(other: Recording, first: Recording) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Whether another model is right on the items of a recording, and its tokens as so many of the first's."""
-    opening, close = other.description.get("thinking") or (None, None)
-    method = build_method(
-        "landed", bits=other.bits, budget=other.description["budget"], answers=other.task.format.name, opening=opening,
-        close=close,
-    )  # fmt: skip
-    found = {outcome.item: outcome for outcome in outcomes(other.traces, method, other.task)}
+    found = {outcome.item: outcome for outcome in outcomes(other.traces, other.landed, other.task)}
     missing = [trace.item.id for trace in first.traces if trace.item.id not in found]
     if missing:
         raise ProfileError(

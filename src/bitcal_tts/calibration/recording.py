@@ -10,6 +10,7 @@ from typing import Any
 
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.methods import build_method
 from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.halting.settled import Settled, SettledParameters
 from bitcal_tts.halting.signals import Signal
@@ -55,6 +56,15 @@ class Recording:
     def name(self) -> str:
         """The model, and its precision."""
         return f"{self.description['model']} at {self.bits:g} bits"
+
+    @property
+    def landed(self) -> Any:
+        """What the model does alone: it decodes to the end, and its answer is written where the budget runs out."""
+        opening, close = self.description.get("thinking") or (None, None)
+        return build_method(
+            "landed", bits=self.bits, budget=self.description["budget"], answers=self.task.format.name,
+            opening=opening, close=close,
+        )  # fmt: skip
 
     def settings(self, looks: str, budget: int, every: int | None = None) -> SettledParameters:
         """How `settled` walks along these traces: it may stop where they were probed, and never does.

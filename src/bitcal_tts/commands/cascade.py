@@ -11,7 +11,7 @@ from typing import Any
 from bitcal_tts.commands import build, options
 from bitcal_tts.commands.places import refuse_existing
 from bitcal_tts.commands.progress import progress
-from bitcal_tts.commands.recordings import open_recording
+from bitcal_tts.commands.recordings import Opened, open_recording
 from bitcal_tts.commands.table import NARROW, print_table
 from bitcal_tts.evaluation.promises import seen
 from bitcal_tts.evaluation.statistics import mcnemar, paired_difference, savings
@@ -75,7 +75,7 @@ def cascade(args: argparse.Namespace) -> dict[str, Any]:
     if len(args.methods) != 1:
         raise ValueError(f"one method decides when the first model stops, got {', '.join(args.methods)}")
     (method,) = build.methods_of(args, first, [budget])
-    whole = [_landed(one, one.description["budget"]) for one in (first, second)]
+    whole = [_to_the_end(one) for one in (first, second)]
     share = _share(args.weights, first.description, second.description)
     with progress("replaying", len(first.traces), quiet=args.json) as advance:
         found, dear = cascade_outcomes(
@@ -83,7 +83,7 @@ def cascade(args: argparse.Namespace) -> dict[str, Any]:
             tick=lambda: advance(1),
         )  # fmt: skip
     cheap = outcomes(first.traces, whole[0], first.task)
-    names = [f"{one.description['model']} at {one.description['bits']:g} bits" for one in (first, second)]
+    names = [one.recording.name for one in (first, second)]
     rows = [
         _row(f"{names[0]}, alone", [o.correct for o in cheap], [share * o.cost for o in cheap], dear),
         _row(f"{names[1]}, alone", [o.correct for o in dear], [float(o.cost) for o in dear], dear),
@@ -99,13 +99,12 @@ def cascade(args: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _landed(opened: Any, budget: int) -> Any:
-    """Decoding to the end: what each model does alone, and the second with what it is handed."""
-    opening, close = opened.description.get("thinking") or (None, None)
-    answers = opened.task.format.name
-    name = "landed" if opened.description["probes"] is not None else "fixed"
-    markers = {} if name == "fixed" else {"opening": opening, "close": close}
-    return build_method(name, bits=opened.description["bits"], budget=budget, answers=answers, **markers)
+def _to_the_end(opened: Opened) -> Any:
+    """What each model does alone, and the second with what it is handed; what it would land with, only probes tell."""
+    about = opened.description
+    if about["probes"] is not None:
+        return opened.recording.landed
+    return build_method("fixed", bits=about["bits"], budget=about["budget"], answers=opened.task.format.name)
 
 
 def _share(weights: str | None, first: dict[str, Any], second: dict[str, Any]) -> float:

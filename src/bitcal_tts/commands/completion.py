@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 EXAMPLE = """example:
   bitcal completion bash > ~/.local/share/bash-completion/completions/bitcal
@@ -25,6 +26,6 @@ def run(args: argparse.Namespace) -> None:
     parser, filled = parser_for(COMMANDS)
     for one in filled.values():
         for action in one._actions:
-            if action.type is not None and getattr(action.type, "__name__", "") == "Path":
+            if action.type is Path:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(parser, args.shell))

@@ -84,12 +84,11 @@ class Cascade:
             if is_handed_over(done.decision) and self.budget > len(done.token_ids):
                 handed_over[done.id] = done
             else:
-                yield Cascaded(done, None, self.share * (len(done.token_ids) + done.probe_tokens))
+                yield Cascaded(done, None, self.share * _tokens(done))
         rest = [self._rest(by_id[name], done) for name, done in handed_over.items()]
         for more in self.second.decode(rest, decoding, batch_size=batch_size):
             done = handed_over[more.id]
-            cheap, dear = (len(one.token_ids) + one.probe_tokens for one in (done, more))
-            yield Cascaded(done, more, self.share * cheap + dear)
+            yield Cascaded(done, more, self.share * _tokens(done) + _tokens(more))
 
     def _rest(self, request: Request, done: Completion) -> Request:
         """What is left to do of a request."""
@@ -101,6 +100,11 @@ class Cascade:
         markers = {name: getattr(p, name) for name in ("opening", "close")}
         made: Controller = build_method("landed", bits=self.second.bits, budget=budget, answers=p.answers, **markers)
         return made
+
+
+def _tokens(done: Completion) -> int:
+    """Those of probes included."""
+    return len(done.token_ids) + done.probe_tokens
 
 
 def kept_text(done: Completion) -> str:

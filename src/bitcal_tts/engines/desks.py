@@ -50,7 +50,7 @@ class Desks:
             self._ends.append(here)
             self._processes.append(process)
 
-    def take(self, lines: Lines, meanwhile: Callable[[], None] = lambda: None) -> Replies:
+    def take(self, lines: Lines, meanwhile: Callable[[], None]) -> Replies:
         """Each its share, all at once."""
         shares: list[list[int]] = [[] for _ in self._ends]
         for line, index in enumerate(lines.rows):

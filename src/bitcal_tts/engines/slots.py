@@ -132,18 +132,15 @@ class Slots:
         """
         self._read_on()
         lengths = [reading.lengths[i] for i in which]
-        width, padded = max(lengths), max(reading.lengths)
+        width = max(lengths)
         if self._cache is None:
             whole = bucket(self._whole)
             begin = whole if whole * self._most * _SPARE <= self._fitting(1) else bucket(width + 2 * self._steps)
             self.size = max(len(lengths), min(self._most, self._fitting(begin)))
-            self._allocate(reading.cache, reading.logits, reading.hidden, begin)
+            self._allocate(reading, begin)
         assert self._cache is not None
         self.reserve(width + 1)
-        self._cache.put(reading.cache, which, [padded - n for n in lengths], slots, width)
-        rows = on_device(list(which), self.device)
-        self._begin_rows(slots, lengths, reading.logits[rows], reading.hidden[rows])
-        at = on_device(list(slots), self.device)
+        at = self._place(reading, which, lengths, slots)
         self._prompts[at] = on_device(list(prompts), self.device)
         if draws is not None:
             self._uniform[at, : draws.shape[1]] = on_device(draws, self.device)
@@ -153,34 +150,34 @@ class Slots:
 
         Returns the logits at the ends of the texts.
         """
-        prefilled, logits, hidden = self._model.prefill(list(texts))
-        self._allocate(prefilled, logits, hidden, self._whole)
-        assert self._cache is not None
-        width = max(map(len, texts))
-        slots = range(len(rows))
-        self._cache.put(prefilled, rows, [width - len(texts[row]) for row in rows], slots, max(lengths))
-        at = on_device(rows, self.device)
-        self._begin_rows(slots, lengths, logits[at], hidden[at])
-        return logits
+        reading = self.read(texts)
+        self._allocate(reading, self._whole)
+        self._place(reading, rows, lengths, range(len(rows)))
+        return reading.logits
 
-    def _begin_rows(self, slots: Sequence[int], lengths: Sequence[int], logits: Tensor, hidden: Tensor) -> None:
-        at = on_device(list(slots), self.device)
+    def _place(self, reading: Reading, which: Sequence[int], lengths: Sequence[int], slots: Sequence[int]) -> Tensor:
+        """Give slots to some of the texts that were read, of each its first tokens; the slots, on the device."""
+        assert self._cache is not None
+        padded = max(reading.lengths)
+        self._cache.put(reading.cache, which, [padded - reading.lengths[i] for i in which], slots, max(lengths))
+        rows, at = on_device(list(which), self.device), on_device(list(slots), self.device)
         self.lengths[list(slots)] = lengths
         self.count = max(self.count, 1 + max(slots))
         self._positions[at] = on_device(list(lengths), self.device)
-        self._logits[at], self._hidden[at] = logits.to(self._logits.dtype), hidden
+        self._logits[at], self._hidden[at] = reading.logits[rows].to(self._logits.dtype), reading.hidden[rows]
         self._unit[at] = 0.0  # nothing to compare with yet
         self._greedy[at] = False
         self._n_forced[at] = 0
+        return at
 
-    def _allocate(self, prefilled: Any, logits: Tensor, hidden: Tensor, capacity: int) -> None:
-        self._cache = SlotCache(self.size, prefilled, capacity)
+    def _allocate(self, like: Reading, capacity: int) -> None:
+        self._cache = SlotCache(self.size, like.cache, capacity)
         n, device = self._most, self.device
 
         def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
             return torch.zeros(n, *shape, dtype=dtype, device=device)
 
-        self._logits, self._hidden = logits.new_zeros(n, logits.shape[-1]), hidden.new_zeros(n, hidden.shape[-1])
+        self._logits, self._hidden = (one.new_zeros(n, one.shape[-1]) for one in (like.logits, like.hidden))
         self._before, self._unit = torch.zeros_like(self._hidden), torch.zeros_like(self._hidden)
         self._last, self._positions, self._prompts = zeros(), zeros(), zeros()
         self._greedy = zeros(dtype=torch.bool)

@@ -16,7 +16,8 @@ from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landed import Landed
 from bitcal_tts.halting.paper import PaperRule
 from bitcal_tts.tasks.base import Task
-from bitcal_tts.traces.looks import Cut, LookTable
+from bitcal_tts.traces.cut import Cut
+from bitcal_tts.traces.looks import LookTable
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.parallel import Tick
 from bitcal_tts.traces.replay import outcomes

@@ -40,6 +40,7 @@ def in_shares(traces: Sequence[Trace], work: Work[Found], *, tick: Tick | None =
     counts = context.RawArray("q", n)
     _held[:] = [traces, bounds, work, counts]
     pool = ProcessPoolExecutor(processes, context, initializer=_begin)
+    futures: list[Future[Found]] = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # threads there are, but none that the work needs

@@ -20,7 +20,7 @@ from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.chunks import at_chunk_size
-from bitcal_tts.traces.looks import Cut
+from bitcal_tts.traces.cut import Cut
 from bitcal_tts.traces.replay import check_format, full_run, replay
 from bitcal_tts.traces.schema import Trace
 
