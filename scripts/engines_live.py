@@ -64,7 +64,7 @@ def engines(args: argparse.Namespace, folder: Path) -> Iterator[Any]:
         else:
             from bitcal_tts.engines.llamacpp import LlamaCppEngine
 
-            yield LlamaCppEngine(path, template_options=THINKING, hidden=False)
+            yield LlamaCppEngine(path, template_options=THINKING, hidden=False, threads=args.threads)
 
 
 def live(engine: Any, method: Any, n: int, batch: int, decoding: Decoding) -> tuple[list[Completion], float]:
@@ -108,7 +108,7 @@ def measured(engine: Any, args: argparse.Namespace, folder: Path) -> dict[str, A
     return {
         "engine": about["engine"], "scheme": about.get("scheme"), "bits": engine.bits,
         "bits_per_weight": about.get("body_bits_per_weight"), "n": args.n, "calibration": args.calibration,
-        "batch": args.batch, "risk": args.risk, "certified": bool(evidence["certified"]),
+        "batch": args.batch, "threads": args.threads, "risk": args.risk, "certified": bool(evidence["certified"]),
         "full_accuracy": sum(right) / args.n, "accuracy": sum(still) / args.n,
         "full_tokens": tokens[0], "tokens": tokens[1], "tokens_saved": 1 - tokens[1] / tokens[0],
         "full_seconds": round(seconds, 2), "seconds": round(seconds_stopped, 2),
@@ -124,6 +124,7 @@ def main() -> None:
     parser.add_argument("--types", default="F16,Q8_0,Q4_K,Q3_K,Q2_K", help="GGUF types, one precision each")
     parser.add_argument("--bits", type=float, nargs="*")
     parser.add_argument("--url", help="of the vLLM server")
+    parser.add_argument("--threads", type=int, help="of llama.cpp in process (all cores)")
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--calibration", type=int, default=300)
     parser.add_argument("--batch", type=int, default=8)

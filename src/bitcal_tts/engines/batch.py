@@ -252,8 +252,9 @@ class Batch:
     def _read(self, most: int, tokens: int) -> None:
         """Read the next in the queue, so many rows and tokens at most, but one at least."""
         rows: list[_Flight] = []
+        longest = 0
         while self.waiting and len(rows) < most:
-            longest = max(row.length for row in (*rows, self.waiting[0]))
+            longest = max(longest, self.waiting[0].length)
             if rows and longest * (len(rows) + 1) > tokens:
                 break
             rows.append(self.waiting.popleft())

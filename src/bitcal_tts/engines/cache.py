@@ -14,6 +14,7 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 Tensor = torch.Tensor
+_COPIED = 2**26  # bytes at a time
 
 
 class _SlotLayer(DynamicLayer):  # type: ignore[misc]
@@ -94,11 +95,13 @@ class SlotCache(Cache):  # type: ignore[misc]
         row, slot, begin = (on_device(one, self.device) for one in (rows, slots, begins))
         last = prefill.layers[0].keys.shape[2] - 1
         ahead = torch.arange(width, device=self.device)
-        column = (begin[:, None] + ahead).clamp_max(last)
+        column = (begin[:, None] + ahead).clamp_max(last)[:, None]
         for mine, theirs in zip(self.layers, prefill.layers, strict=True):
             for buffer, new in ((mine.keys, theirs.keys), (mine.values, theirs.values)):
-                for head in range(new.shape[1]):  # one at a time: the copy is in memory once
-                    buffer[slot, head, :width] = new[row[:, None], head, column]
+                heads = torch.arange(new.shape[1], device=self.device)[:, None]
+                together = max(1, _COPIED // (len(rows) * width * new.shape[-1] * new.element_size()))
+                for some in torch.split(heads, together):  # the copy is in memory once more
+                    buffer[slot[:, None, None], some, ahead] = new[row[:, None, None], some, column]
 
     def move(self, to: Tensor, slots: Tensor, width: int) -> None:
         """Move requests of at most `width` tokens to other slots."""

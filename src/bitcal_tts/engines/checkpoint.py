@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -107,12 +108,18 @@ class Checkpoint:
         return rendered
 
     def encode(self, prompt: str) -> list[int]:
-        """Token ids of the rendered prompt; a template brings its own special tokens."""
-        has_template = bool(self.tokenizer.chat_template)
-        ids: list[int] = self.tokenizer(self.render(prompt), add_special_tokens=not has_template)["input_ids"]
-        if not ids:
-            raise EngineError("the prompt has no tokens")
+        """Token ids of a rendered prompt."""
+        (ids,) = self.encode_all([prompt])
         return ids
+
+    def encode_all(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Token ids of rendered prompts, all at once; a template brings its own special tokens."""
+        has_template = bool(self.tokenizer.chat_template)
+        rendered = [self.render(prompt) for prompt in prompts]
+        encoded: list[list[int]] = self.tokenizer(rendered, add_special_tokens=not has_template)["input_ids"]
+        if not all(encoded):
+            raise EngineError("the prompt has no tokens")
+        return encoded
 
     def describe(self) -> dict[str, Any]:
         """Identity and provenance, for the manifest."""

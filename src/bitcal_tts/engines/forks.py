@@ -76,7 +76,7 @@ def _probe_group(model: Forward, forks: Sequence[Fork]) -> Iterator[list[Written
 
 def _write(model: Forward, forks: Sequence[Fork], writers: Sequence[Writer]) -> None:
     """Append at every place what is to be appended, and let the model write greedily until its answer is there."""
-    prompts = [model.encode(fork.prompt) for fork in forks]
+    prompts = model.encode([fork.prompt for fork in forks])
     lasts = [max(place.tokens for place in fork.places) for fork in forks]
     texts = [prompt + list(fork.tokens[:last]) for prompt, fork, last in zip(prompts, forks, lasts, strict=True)]
     at = [(i, place.tokens) for i, fork in enumerate(forks) for place in fork.places]

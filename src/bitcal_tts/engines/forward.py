@@ -47,9 +47,9 @@ class Forward:
         parts: list[Tensor] = [part for layer in cache.layers for part in (layer.keys, layer.values)]
         return max(1, sum(part.nbytes for part in parts))
 
-    def encode(self, prompt: str) -> list[int]:
-        """Token ids of a prompt, through the chat template."""
-        return self.checkpoint.encode(prompt)
+    def encode(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Token ids of prompts, through the chat template."""
+        return self.checkpoint.encode_all(prompts)
 
     def prefill(self, prompts: list[list[int]]) -> tuple[Any, Tensor, Tensor]:
         """Run left-padded prompts: their cache, and the logits and hidden states at their ends."""

@@ -17,6 +17,7 @@ from bitcal_tts.engines.checkpoint import Checkpoint
 from bitcal_tts.engines.desks import host_for
 from bitcal_tts.engines.forks import probe_forks
 from bitcal_tts.engines.forward import Forward
+from bitcal_tts.engines.memory import garbage_left_alone
 from bitcal_tts.engines.row import Row
 from bitcal_tts.engines.sampling import token_signals, unit_rows
 from bitcal_tts.engines.slots import Slots
@@ -107,7 +108,8 @@ class TransformersEngine:
         if not requests:
             return
         decoding = decoding or Decoding()
-        rows = self._rows(requests, decoding, chunk_size)
+        with garbage_left_alone():
+            rows = self._rows(requests, decoding, chunk_size)
         in_flight = min(batch_size, len(rows))
         batch = Batch(
             self._forward,
@@ -147,7 +149,7 @@ class TransformersEngine:
         """Prompts that do not fit with their budget: which, and how many positions they would take."""
         if self.max_positions is None:
             return {}
-        taken = (len(self.checkpoint.encode(prompt)) + max_tokens for prompt in prompts)
+        taken = (len(ids) + max_tokens for ids in self._forward.encode(prompts))
         return {i: n for i, n in enumerate(taken) if n > self.max_positions}
 
     def _rows(self, requests: Sequence[Request], decoding: Decoding, chunk_size: int) -> list[Row]:
@@ -159,11 +161,11 @@ class TransformersEngine:
             count_tokens=token_counter(self.tokenizer),
             prefix=lambda request: self._prefix(request)[1],
         )
+        prompts = self._forward.encode([request.prompt for request in requests])
         rows = []
-        for request, session in zip(requests, sessions, strict=True):
+        for request, prompt, session in zip(requests, prompts, sessions, strict=True):
             prefix, _ = self._prefix(request)
-            prompt = self._forward.encode(request.prompt) + prefix
-            rows.append(Row(request, prompt, prefix, session, self.tokenizer, chunk_size))
+            rows.append(Row(request, prompt + prefix, prefix, session, self.tokenizer, chunk_size))
         return rows
 
     def _prefix(self, request: Request) -> tuple[list[int], str]:
@@ -191,7 +193,8 @@ class TransformersEngine:
         rows = max(1, min(batch_size, _SCORED_LOGITS // (self._forward.vocabulary * (longest + 1))))
         for start in range(0, len(texts), rows):
             part = texts[start : start + rows]
-            encoded = [(self._forward.encode(prompt), list(ids)) for prompt, ids in part]
+            prompts = self._forward.encode([prompt for prompt, _ in part])
+            encoded = [(prompt, list(ids)) for prompt, (_, ids) in zip(prompts, part, strict=True)]
             keep = max(len(ids) for _, ids in encoded) + 1
             all_logits, states = self._forward.logits_of([prompt + ids for prompt, ids in encoded], keep)
             for logits, hidden, (_, ids) in zip(all_logits, states, encoded, strict=True):
