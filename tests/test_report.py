@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -158,3 +159,37 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "summary.json").write_text("{}")
     assert main(["report", str(tmp_path)]) == 2
     assert "is not the summary of a run" in capsys.readouterr().err
+
+
+def test_energy_is_told_for_every_method_where_a_counter_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A counter stands in for a machine's: most of them may not be read here."""
+    readings = itertools.count(start=1000.0, step=50.0)
+    monkeypatch.setattr("bitcal_tts.traces.energy._counters", lambda: {"a device": next(readings)})
+    recorded = ["--model", "tiny-1m", "--n", "4", "--batch", "4", "--budget", "96", "--out", str(tmp_path / "traces")]
+    assert main(["record", *recorded, "--json"]) == 0
+    took = json.loads(capsys.readouterr().out)
+    assert took["joules"] == 50.0  # between two readings
+    told = ["--methods", "fixed", "--budgets", "48,96", "--out", str(tmp_path)]
+    assert main(["replay", str(tmp_path / "traces"), *told, "--full"]) == 0
+    shown = capsys.readouterr().out
+    assert "joules" in shown and "~ in proportion to the tokens" in " ".join(shown.split())
+    cut, whole = json.loads((tmp_path / "summary.json").read_text())["rows"]
+    assert whole["joules_measured"] and whole["joules_per_item"] == pytest.approx(12.5)
+    assert not cut["joules_measured"] and cut["avg_tokens"] < whole["avg_tokens"]
+    assert cut["joules_per_item"] == pytest.approx(12.5 * cut["avg_tokens"] / whole["avg_tokens"])
+    assert main(["report", str(tmp_path)]) == 0
+    assert f"<td>~{cut['joules_per_item']:.3g}</td>" in (tmp_path / "report.html").read_text()
+
+
+def test_energy_that_was_not_read_everywhere_is_not_told(store: Any) -> None:
+    from bitcal_tts.commands.record import describe
+
+    class Half:
+        def measurements(self) -> list[dict[str, Any]]:
+            part = {"items": 1, "tokens": 10, "seconds": 1.0}
+            return [{**part, "joules": 5.0}, {**part, "joules": None}]
+
+    assert describe(Half())["joules"] is None
+    assert describe(store)["tokens"] > 0

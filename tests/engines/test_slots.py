@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import warnings
 from typing import Any, ClassVar
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from short_task import short_task
@@ -16,6 +19,7 @@ from bitcal_tts.engines import batch as batch_module
 from bitcal_tts.engines import slots as slots_module
 from bitcal_tts.engines import transformers as transformers_module
 from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
+from bitcal_tts.engines.batch import OutOfMemoryWarning
 from bitcal_tts.engines.desks import Desks, host_for
 from bitcal_tts.engines.slots import Slots, Steps, bucket, few_sizes
 from bitcal_tts.engines.transformers import TransformersEngine
@@ -28,9 +32,10 @@ def requests(n: int, method: Any) -> list[Request]:
 
 
 def told(completion: Completion) -> tuple[Any, ...]:
+    why = completion.decision and (completion.decision.reason, completion.decision.tokens)
     return (
-        completion.token_ids, completion.text, completion.answer, completion.finish, completion.decision,
-        completion.landing_tokens, len(completion.entropies),
+        completion.token_ids, completion.text, completion.answer, completion.finish, why, completion.landing_tokens,
+        len(completion.entropies),
     )  # fmt: skip
 
 
@@ -158,3 +163,54 @@ def test_what_goes_wrong_in_a_process_comes_out_here(thinking_engine: Any) -> No
     with pytest.raises(ValueError, match="no probe was asked for"):
         host.tell({0: None})  # type: ignore[dict-item]
     host.close()
+
+
+@pytest.mark.parametrize("fault", ["run", "read", "join"])
+@pytest.mark.parametrize("name", ["landed", "truncate"])
+def test_a_device_whose_memory_is_full_goes_on_with_fewer_requests(
+    thinking_engine: Any, name: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, close = thinking_engine.thinking
+    options = {"threshold": 40.0} if name == "truncate" else {}
+    method = build_method(name, bits=32, budget=100, answers="gsm8k", opening=opening, close=close, **options)
+    asked = requests(7, method)
+    decoding = Decoding(0.7, seed=3)
+    plain = {c.id: told(c) for c in thinking_engine.decode(asked, decoding, batch_size=4)}
+    engine = TransformersEngine(thinking_engine.checkpoint)
+    monkeypatch.setattr(transformers_module, "Slots", Ahead)
+    whole, calls, sizes = getattr(Ahead, fault), itertools.count(), []
+    # While rows decode and while some of them land; while they are read, ahead of their time or not; while they join.
+    full = {"run": {1, 5}, "read": {1}, "join": {1}}[fault]
+
+    def failing(self: Slots, *args: Any, **kwargs: Any) -> Any:
+        sizes.append(self.size)
+        if next(calls) in full:
+            raise torch.OutOfMemoryError("no memory")
+        return whole(self, *args, **kwargs)
+
+    monkeypatch.setattr(Ahead, fault, failing)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", OutOfMemoryWarning)
+        done = {c.id: told(c) for c in engine.decode(asked, decoding, batch_size=4)}
+    engine.close()
+    assert done == plain
+    if fault == "read":
+        assert not warned  # it was ahead of its time, and is done later
+    else:
+        assert min(sizes) < 4 and "with 4 requests at a time: going on with 2" in str(warned[0].message)
+
+
+def test_one_request_that_does_not_fit_is_an_error_in_one_line(
+    thinking_engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Slots, *args: Any, **kwargs: Any) -> Any:
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(transformers_module, "Slots", Ahead)
+    monkeypatch.setattr(Ahead, "run", full)
+    with (
+        warnings.catch_warnings(),
+        pytest.raises(EngineError, match="there is no memory for a request of .* a smaller --batch or --budget"),
+    ):
+        warnings.simplefilter("ignore", OutOfMemoryWarning)
+        list(TransformersEngine(thinking_engine.checkpoint).decode(requests(3, to_the_end(64)), batch_size=2))

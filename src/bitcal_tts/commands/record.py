@@ -120,11 +120,11 @@ def describe(store: Any) -> dict[str, Any]:
     parts = store.measurements()
     seconds = sum(part.get("seconds", 0.0) for part in parts)
     tokens = sum(part.get("tokens", 0) for part in parts)
-    joules = [part["joules"] for part in parts if part.get("joules") is not None]
+    joules = [part.get("joules") for part in parts]
     return {
         "items": sum(part.get("items", 0) for part in parts),
         "tokens": tokens,
         "seconds": round(seconds, 3),
         "tokens_per_second": round(tokens / seconds, 1) if seconds else 0.0,
-        "joules": sum(joules) if joules else None,
+        "joules": sum(joules) if tokens and None not in joules else None,
     }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
-from bitcal_tts.evaluation.tables import lost_cell, points
+from bitcal_tts.evaluation.tables import ENERGY, joules_cell, lost_cell, points
 
 Row = dict[str, Any]
 _WORDS = ("model", "method", "against", "verdict", "signal", "boundaries", "rule")
@@ -31,6 +32,7 @@ def print_narrow(rows: Sequence[Row], title: str, targets: Mapping[tuple[str, in
 
 def print_rows(rows: Sequence[Row], title: str) -> None:
     """The table of a run with all of the paper's measures: one line a method and budget."""
+    energy = any(map(joules_cell, rows))
     names = ("accuracy % [95 % interval]", "tokens", "saved %", "premature %", "lost %", "rescued %")
     cells = [
         (
@@ -42,10 +44,13 @@ def print_rows(rows: Sequence[Row], title: str) -> None:
             f"{100 * row['premature_stop_rate']:.1f}",
             f"{100 * row['lost_correct_rate']:.1f}",
             f"{100 * row['rescued_rate']:.1f}",
+            *((joules_cell(row),) if energy else ()),
         )
         for row in rows
     ]
-    print_table(title, ("budget", "method", *names), cells)
+    print_table(title, ("budget", "method", *names, *(("joules",) if energy else ())), cells)
+    if energy:
+        print(fill(ENERGY, NARROW))
 
 
 def print_comparisons(rows: Sequence[Row]) -> None:

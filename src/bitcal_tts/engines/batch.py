@@ -7,9 +7,13 @@ chunk is under way while the host looks at the last one: a row that ends is foun
 from __future__ import annotations
 
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,6 +34,23 @@ _PREFILLED = 2**15  # tokens that are read at once
 _AHEAD = 2**29  # bytes that requests may take which are read before there is a slot for them
 
 
+class OutOfMemoryWarning(UserWarning):
+    """A device had less memory than it seemed to; what was decoded goes on, fewer requests at a time."""
+
+
+class _FullError(Exception):
+    """There is no memory for the rows in flight, and nothing of them was lost."""
+
+
+@contextmanager
+def _memory() -> Iterator[None]:
+    """Around what may take more memory than there is, and can be done again with fewer rows."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise _FullError from error
+
+
 @dataclass(eq=False)
 class _Flight:
     """A row, as far as the batch has to do with it."""
@@ -40,6 +61,9 @@ class _Flight:
     seed: int
     written: list[int] = field(default_factory=list)
     lands: bool = False
+    landing: list[int] = field(default_factory=list)
+    """What is appended after the first `landed_at` tokens of the response, where it lands."""
+    landed_at: int = 0
     over: bool = False
     stale: int = 0
     """Times that what comes off the device is not its own: it was decoded before a landing began."""
@@ -94,12 +118,14 @@ class Batch:
                 f"the model has {model.max_positions}"
             )
         size = range(min(batch_size, len(rows)), batch_size + 1)
-        self.slots = slots_for(
-            size, decoding, steps=chunk_size, longest=len(self.waiting[0].prompt), most_new=self.most_new
+        self.slots_for = partial(
+            slots_for, decoding=decoding, steps=chunk_size, longest=len(self.waiting[0].prompt), most_new=self.most_new
         )
+        self.slots: Slots = self.slots_for(size)
         self.rows: list[_Flight] = []
         self.ready: deque[tuple[_Flight, Reading, int]] = deque()
         """Requests that were read and wait for a slot: with whom, and which of them."""
+        self.under_way: _Chunk | None = None
         self.phase = 0
         """Steps since the last boundary."""
         # Looking at tokens is free on the CPU; elsewhere it would stall the device at every token.
@@ -110,30 +136,65 @@ class Batch:
         """Decode until nobody is left, yielding each completion as it ends."""
         self.host = self.host_for()
         try:
-            yield from self._run()
+            while self.rows or self.waiting or self.ready:
+                try:
+                    yield from self._run()
+                except _FullError as error:
+                    yield from self._look_at_the_last()
+                    self._begin_again(error)
         finally:
             self.host.close()
 
     def _run(self) -> Iterator[Completion]:
-        under_way: _Chunk | None = None
-        self._admit()
-        while self.rows or under_way is not None:
-            done, under_way = under_way, self._decode() if self.rows else None
+        self._fill()
+        while self.rows or self.under_way is not None:
+            done, self.under_way = self.under_way, self._decode() if self.rows else None
             if not self.slots.works_ahead:
-                done, under_way = under_way, None
+                done, self.under_way = self.under_way, None
             if done is not None:
-                yield from self._look(done, ahead=under_way is not None)
+                yield from self._look(done, ahead=self.under_way is not None)
             if not self.rows:
                 self.phase = 0
             if self.phase == 0:
-                if self._too_many() and under_way is not None:
-                    yield from self._look(under_way, ahead=False)
-                    under_way = None
-                self._make_room()
-                self._admit()
+                if self._too_many():
+                    yield from self._look_at_the_last()
+                self._fill()
+
+    def _look_at_the_last(self) -> Iterator[Completion]:
+        """Wait for the chunk under way, so that nothing is."""
+        chunk, self.under_way = self.under_way, None
+        if chunk is not None:
+            yield from self._look(chunk, ahead=False)
+
+    def _begin_again(self, error: _FullError) -> None:
+        """With half of the slots: what was written is read anew, and nothing is lost but the chunk that failed."""
+        size = self.slots.size
+        if not self.slots.works_ahead or size < 2:
+            raise EngineError(
+                f"there is no memory for a request of {self.slots.longest} tokens, or for {size} of them: a smaller "
+                "--batch or --budget takes less"
+            ) from error
+        fewer = size // 2
+        warnings.warn(
+            f"the device's memory is full with {size} requests at a time: going on with {fewer}",
+            OutOfMemoryWarning,
+            stacklevel=2,
+        )
+        for slot, row in enumerate(self.rows):
+            row.unit = self.slots.unit(slot)
+        self.waiting.extendleft(row for row, _, _ in reversed(self.ready))
+        self.waiting.extendleft(reversed(self.rows))
+        self.rows, self.phase = [], 0
+        self.ready.clear()
+        self.slots.release()
+        self.slots = self.slots_for(range(fewer, fewer + 1))
 
     def _decode(self) -> _Chunk:
         """Have the device decode up to the next boundary; or until somebody ends, where that is seen at once."""
+        with _memory():
+            return self._steps()
+
+    def _steps(self) -> _Chunk:
         steps = self.chunk_size - self.phase
         if self.stop is not None:
             steps = min(steps, *(row.budget - len(row.written) for row in self.rows if not row.lands), steps)
@@ -202,8 +263,14 @@ class Batch:
             row = self.rows[slot]
             del row.written[reply.at :]
             row.lands, row.stale = True, int(ahead)
-        forced = [reply.lands or [] for reply in landing.values()]
-        self.slots.force(list(landing), [self.rows[slot].length for slot in landing], forced)
+            row.landing, row.landed_at = reply.lands or [], reply.at
+        self._force(list(landing))
+
+    def _force(self, slots: Sequence[int]) -> None:
+        """Have rows write what is left of their landings."""
+        rows = [self.rows[slot] for slot in slots]
+        left = [row.landing[len(row.written) - row.landed_at :] for row in rows]
+        self.slots.force(slots, [row.length for row in rows], left)
 
     def _keep_all_but(self, leaving: set[int]) -> None:
         if leaving:
@@ -231,6 +298,12 @@ class Batch:
         elif (self.waiting or self.ready) and self.rows:
             self.slots.narrow(self.slots.longest + 4 * self.chunk_size)
 
+    def _fill(self) -> None:
+        """Have as many rows in flight as there is room for."""
+        with _memory():
+            self._make_room()
+            self._admit()
+
     def _admit(self) -> None:
         """Fill free slots from the queue."""
         while self.ready or self.waiting:
@@ -247,38 +320,46 @@ class Batch:
         tokens = min(_PREFILLED, _AHEAD // self.model.bytes_per_token)
         few = len(self.ready) <= len(self.rows) // 8
         if self.slots.works_ahead and few and self.waiting and self.waiting[0].length <= tokens:
-            self._read(self.batch_size, tokens)
+            with suppress(torch.OutOfMemoryError):  # then not ahead
+                self._read(self.batch_size, tokens)
 
     def _read(self, most: int, tokens: int) -> None:
         """Read the next in the queue, so many rows and tokens at most, but one at least."""
         rows: list[_Flight] = []
         longest = 0
-        while self.waiting and len(rows) < most:
-            longest = max(longest, self.waiting[0].length)
+        for row in islice(self.waiting, most):
+            longest = max(longest, row.length)
             if rows and longest * (len(rows) + 1) > tokens:
                 break
-            rows.append(self.waiting.popleft())
+            rows.append(row)
         if rows:
             reading = self.slots.read([row.prompt + row.written for row in rows])
-            self.ready.extend((row, reading, i) for i, row in enumerate(rows))
+            for i in range(len(rows)):
+                self.ready.append((self.waiting.popleft(), reading, i))
 
     def _join(self, most: int) -> None:
         """Give slots to the first that are ready, as far as they were read together."""
         reading, which, rows = self.ready[0][1], list[int](), list[_Flight]()
-        while self.ready and self.ready[0][1] is reading and len(rows) < most:
-            row, _, i = self.ready.popleft()
+        for row, other, i in islice(self.ready, most):
+            if other is not reading:
+                break
             rows.append(row)
             which.append(i)
         now = time.perf_counter()
         slots = range(len(self.rows), len(self.rows) + len(rows))
         draws = np.stack([self._draws(row.seed) for row in rows]) if self.decoding.temperature > 0 else None
         self.slots.join(reading, which, slots, [len(row.prompt) for row in rows], draws)
+        for _ in rows:
+            self.ready.popleft()
         for slot, row in zip(slots, rows, strict=True):
             row.joined = now if row.joined is None else row.joined
             if row.unit is not None:
                 self.slots.set_unit(slot, row.unit)
                 row.unit = None
         self.rows += rows
+        landing = [slot for slot, row in zip(slots, rows, strict=True) if row.lands]
+        if landing:
+            self._force(landing)
 
     def _draws(self, seed: int) -> NDArray[np.float64]:
         return np.random.default_rng([self.decoding.seed, seed]).random(self.most_new)

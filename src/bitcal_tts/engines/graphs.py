@@ -53,6 +53,8 @@ class CapturedSteps:
         try:
             with torch.cuda.graph(graph, pool=self._pool):
                 self._step(rows, width)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             self.works = False
             torch.cuda.synchronize()

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.evaluation.tables import lost_cell, name_of, points, split
+from bitcal_tts.evaluation.tables import ENERGY, joules_cell, lost_cell, name_of, points, split
 from bitcal_tts.evaluation.verdict import verdict
 
 Row = dict[str, Any]
@@ -129,6 +129,7 @@ def _table(head: Sequence[str], body: Sequence[tuple[bool, Sequence[str]]], left
 def _rows(rows: Sequence[Row]) -> str:
     head = ("decoded", "budget", "method", "N", "accuracy %", "tokens", "median", "p95", "saved %", "premature %",
             "lost %", "rescued %", "answered %", "overthought %")  # fmt: skip
+    energy = any(map(joules_cell, rows))
     body = []
     last = None
     for row in rows:
@@ -141,10 +142,11 @@ def _rows(rows: Sequence[Row]) -> str:
             f"{row['avg_tokens']:.0f}", f"{row['median_tokens']:.0f}", f"{row['p95_tokens']:.0f}",
             f"{_pc(row['savings'])} [{_pc(row['savings_low'])}, {_pc(row['savings_high'])}]",
             _pc(row["premature_stop_rate"]), _pc(row["lost_correct_rate"]), _pc(row["rescued_rate"]),
-            _pc(row["answer_rate"]), _pc(row["overthinking_rate"]),
+            _pc(row["answer_rate"]), _pc(row["overthinking_rate"]), *((joules_cell(row),) if energy else ()),
         )  # fmt: skip
         body.append((rule, values))
-    return _table(head, body, {0, 2})
+    told = _table((*head, *(("joules",) if energy else ())), body, {0, 2})
+    return told + (f"<p>{ENERGY}</p>" if energy else "")
 
 
 def _comparisons(rows: Sequence[Row]) -> str:

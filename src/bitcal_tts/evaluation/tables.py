@@ -7,6 +7,10 @@ from typing import Any
 
 Row = dict[str, Any]
 _CONTROLLED = ("adaptive", "bitcal_tts")
+ENERGY = (
+    "joules: energy an answer, measured for decoding to the end; ~ in proportion to the tokens, which is more than "
+    "stopping saves where a device is not full"
+)
 
 
 def paper_tables(rows: Sequence[Row]) -> str:
@@ -94,6 +98,12 @@ def lost_cell(row: Row, target: float | None) -> str:
     """What was lost, in percent, against what was promised where anything was."""
     lost = _pc(row["lost_correct_rate"])
     return lost if target is None else f"{lost} (at most {100 * target:g})"
+
+
+def joules_cell(row: Row) -> str:
+    """Energy an answer; a wave before what was not measured but follows from the tokens."""
+    joules = row.get("joules_per_item")
+    return "" if joules is None else f"{'' if row['joules_measured'] else '~'}{joules:.3g}"
 
 
 def points(share: float) -> str:
