@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+from short_task import SHORT
 
 from bitcal_tts.cli import COMMANDS, main
+from bitcal_tts.engines.graphs import CaptureWarning
+from bitcal_tts.evaluation.verdict import verdict
 
 SMALL = ["--model", "tiny-1m", "--bits", "32", "--n", "6", "--batch", "6"]
 FIELDS = {
@@ -377,3 +382,120 @@ def test_a_place_that_cannot_be_written_to_is_named_before_the_work(
         told = capsys.readouterr().err
         assert f"nothing can be written to {place}" in told and "choose another --out" in told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_a_full_disk_is_named_before_the_work(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """On a real file system that holds less than a megabyte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        assert main(["record", "--model", "no-such-model", "--out", str(disk / "out")]) == 2
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    told = capsys.readouterr().err
+    assert "No space left on device" in told and "choose another --out" in told and "no-such-model" not in told
+
+
+def test_what_an_engine_warns_of_is_shown_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warns(args: Any) -> None:
+        for _ in range(2):
+            warnings.warn("it runs kernel by kernel", CaptureWarning, stacklevel=1)
+
+    monkeypatch.setattr("bitcal_tts.commands.doctor.run", warns)
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().err == "warning: it runs kernel by kernel\n"
+
+
+def test_probing_is_counted_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bitcal_tts.commands.progress._EVERY", 0.0)
+    recorded = ["record", "--model", "tiny-1m", "--task", SHORT, "--style", "thinking", "--n", "3", "--batch", "3"]
+    recorded += ["--budget", "48", "--probes", "16", "--out", str(tmp_path / "traces")]
+    assert main(recorded) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in lines if "probing" in line] == [
+        "probing: 1 of 3 (33 %)", "probing: 2 of 3 (66 %)", "probing: 3 of 3 (100 %)",
+    ]  # fmt: skip
+    assert main(recorded) == 0  # all is there, and is counted
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in lines if "probing" in line] == ["probing: 3 of 3 (100 %)"]
+
+
+def test_items_that_a_profile_was_certified_on_prove_nothing(
+    probed: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    profile = str(tmp_path / "profile.json")
+    assert main(["fit", str(probed.folder), "--risk", "0.3", "--confidence", "0.8", "--out", profile, "--json"]) == 0
+    capsys.readouterr()
+    told = ["--profile", profile, "--methods", "settled", "--out", str(tmp_path / "out"), "--json"]
+    assert main(["replay", str(probed.folder), *told]) == 0
+    said = capsys.readouterr().err
+    n = len(probed.read())
+    fitted = next(int(line.split()[6]) for line in said.splitlines() if "was fitted on" in line)
+    certified = next(int(line.split()[6]) for line in said.splitlines() if "was certified on" in line)
+    assert fitted + certified == n and certified > 0
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Texts that nobody recorded signals of."""
+    path = tmp_path / "log.jsonl"
+    text = "<think>3 and 4 make 7. So the answer is 7. Let me check: 3 + 4 = 7. Yes.</think>\n#### 7"
+    lines = [json.dumps({"question": f"What is 3 + 4, {i}?", "response": text, "answer": "7"}) for i in range(30)]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_a_log_is_replayed_with_what_can_be_known_of_it(
+    log: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "traces")
+    assert main(["import", str(log), "--bits", "4", "--out", folder]) == 0
+    assert "next: bitcal fit" in capsys.readouterr().out
+    assert main(["replay", folder, "--json"]) == 0
+    told = capsys.readouterr()
+    assert "adaptive and bitcal_tts cannot be replayed: left out" in told.err
+    assert [row["method"] for row in json.loads(told.out)["rows"]] == ["fixed", "complete"]
+    assert main(["explain", folder, "3"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["replay", "LOG"], "log.jsonl is a file, not a trace folder: bitcal import makes one of a log"),
+        (["audit", "LOG", "--out", "LOG"], "log.jsonl is a file: --out names a folder"),
+        (["serve", "--demo", "--port", "99999"], "--port must be 1 to 65535, got 99999"),
+    ],
+)
+def test_what_cannot_be_is_named_at_once(
+    log: Path, command: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(log) if part == "LOG" else part for part in command]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_named_before_a_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert main(["serve", "--upstream", "http://127.0.0.1:9", "--port", str(port)]) == 2
+    assert f"nobody can listen at 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_the_verdict_measures_against_what_it_names() -> None:
+    """Tokens are saved of the baseline's, and what keeps the accuracy goes before what saves more."""
+    rows = [
+        {"method": name, "budget": 512, "n": 40, "accuracy": accuracy, "avg_tokens": tokens, "lost_correct_rate": 0.0}
+        for name, accuracy, tokens in [("landed", 0.5, 480.0), ("adaptive", 0.3, 300.0), ("complete", 0.5, 360.0)]
+    ]  # fmt: skip
+    tests = [
+        {"method": name, "against": "landed", "budget": 512, "difference": difference, "verdict": "not resolved",
+         "p_corrected": 1.0}
+        for name, difference in [("adaptive", -0.2), ("complete", 0.0)]
+    ]  # fmt: skip
+    assert "complete saves 25.0 % of them" in verdict(rows, tests)
+    assert "adaptive saves 37.5 % of them" in verdict(rows[:2], tests)

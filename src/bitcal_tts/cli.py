@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 from bitcal_tts import __version__
+from bitcal_tts.commands.places import check_writable
+from bitcal_tts.engines.base import EngineWarning
 from bitcal_tts.halting.checks import did_you_mean
 from bitcal_tts.halting.drift import DriftWarning
 from bitcal_tts.halting.parameters import UnreachableStopWarning
@@ -39,7 +40,7 @@ COMMANDS = {
 }
 
 
-_NOTED = (UnreachableStopWarning, DriftWarning, ProfileWarning)
+_NOTED = (UnreachableStopWarning, DriftWarning, ProfileWarning, EngineWarning)
 
 
 _START = f"""bitcal {__version__}: stops a reasoning model when its answer is settled,
@@ -184,7 +185,8 @@ def _as_typed(value: Any) -> Any:
 def _run(args: argparse.Namespace) -> int:
     module = _module(args.command)
     try:
-        _check_writable(getattr(args, "out", None))
+        if isinstance(getattr(args, "out", None), Path):
+            check_writable(args.out)
         module.run(args)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -196,20 +198,6 @@ def _run(args: argparse.Namespace) -> int:
             raise
         return _fail(str(error))
     return 0
-
-
-def _check_writable(out: Any) -> None:
-    """Where nothing can be written, say so before the work and not after it."""
-    if not isinstance(out, Path):
-        return
-    place = out.parent if out.is_file() else out
-    while not place.exists():
-        place = place.parent
-    try:
-        with TemporaryFile(dir=place):
-            pass
-    except OSError as error:
-        raise ValueError(f"nothing can be written to {out}: {place}: {error.strerror}; choose another --out") from None
 
 
 def _missing(error: ModuleNotFoundError) -> str:

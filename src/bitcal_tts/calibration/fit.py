@@ -130,6 +130,9 @@ def fit(
             "questions": sorted(marks if scorer is None else scorer.fitted.get("questions", ())),
         }
         profile = replace(profile, identity=identity, settings=settings, fitted=fitted)
+    held_out = {m for group, (_, held) in zip(groups.values(), halves, strict=True) for m in _marks(group, held)}
+    certifying = sorted(held_out.union(profile.fitted.get("certifying", ())))
+    profile = replace(profile, fitted={**profile.fitted, "certifying": certifying})
     thresholds, evidence, reference = dict(profile.thresholds), dict(profile.evidence), dict(profile.reference)
     for (bits, group), table, (chosen, held), seen in zip(groups.items(), tables, halves, fitting, strict=True):
         rest = table.of(held).judged(profile.scores)
@@ -323,8 +326,9 @@ def _split_all(
         held = [i for i in others if marks[i] not in used]
         if len(held) < MIN_ITEMS // 2:
             raise ValueError(
-                f"at {bits:g} bits only {len(held)} items are left that the scorer was not fitted on: "
-                f"at least {MIN_ITEMS // 2} are needed to certify a threshold"
+                f"at {bits:g} bits only {len(held)} of {len(marks)} items can certify a threshold, and at least "
+                f"{MIN_ITEMS // 2} must: the scorer was fitted on the questions of the others. Take other problems"
+                + (", or fit a scorer of their own, without --from or --profile" if known else "")
             )
         halves.append((part, held))
     return halves

@@ -117,8 +117,8 @@ def certify(
                 return Certificate(math.inf, losses, n, p, more)
             break
         passed.append(Certificate(float(threshold), losses, n, p, 0))
-    if not passed:
-        return Certificate(math.inf, 0, n, 1.0, None)
+    if not passed:  # there was nowhere to stop, and so nothing to lose
+        return Certificate(math.inf, 0, n, 1.0, max(1, _needed(0.0, risk, confidence, test) - n))
     if cost_at is None:
         return passed[-1]
     return passed[nearly_cheapest([cost_at(one.threshold) for one in passed], slack)]

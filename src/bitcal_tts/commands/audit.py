@@ -11,6 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from bitcal_tts.calibration.starters import load_starter
 from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.commands import options
 from bitcal_tts.commands.logs import Log, add_columns, columns_of
+from bitcal_tts.commands.places import check_folder
 from bitcal_tts.commands.progress import note, progress
-from bitcal_tts.commands.table import print_table
+from bitcal_tts.commands.table import NARROW, print_table
 from bitcal_tts.files import write_json, write_text
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.logs import LoggedText
@@ -92,6 +94,8 @@ def run(args: argparse.Namespace) -> None:
     """Audit files and print or write what was found."""
     if args.jobs is not None and args.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
+    if args.out is not None:
+        check_folder(args.out)
     served = _served(args)
     audits = [_Audit(path, args) for path in args.files]
     kinds = {FORMATS[audit.setting.answers].values for audit in audits}
@@ -116,7 +120,7 @@ def run(args: argparse.Namespace) -> None:
         args.out.mkdir(parents=True, exist_ok=True)
         write_json(args.out / "audit.json", result)
         write_text(args.out / "audit.html", _page(audits, audited, rows, served, args))
-        note(f"written: {args.out / 'audit.json'} and audit.html")
+        note(f"written: {args.out / 'audit.json'} and {args.out / 'audit.html'}")
     if args.json:
         print(json.dumps(result))
     else:
@@ -276,7 +280,7 @@ def _show(shapes: Sequence[Row], rows: Sequence[Row]) -> None:
     for shape in shapes:
         mine = [row for row in rows if row["file"] == shape["file"]]
         title = f"{shape['file']}: {shape['model'] or 'unknown model'}, {shape['n']} texts"
-        print_table(title, HEADINGS, [cells(row) for row in mine])
+        print(title)
         for sentence in sentences(shape, mine):
-            print(f"- {sentence}")
-        print()
+            print(fill(f"- {sentence}", NARROW, subsequent_indent="  "))
+        print_table("", HEADINGS, [cells(row) for row in mine], width=NARROW)

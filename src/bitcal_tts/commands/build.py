@@ -20,6 +20,7 @@ from bitcal_tts.engines.thinking import parse_markers
 from bitcal_tts.halting.gate import Rule
 from bitcal_tts.halting.methods import PAPER, build_method, parameters_of
 from bitcal_tts.halting.profile import Profile
+from bitcal_tts.halting.signals import Signal
 from bitcal_tts.tasks import Task, load_task
 from bitcal_tts.tiny import models
 from bitcal_tts.traces.schema import Trace
@@ -242,9 +243,17 @@ def _parameters(
 
 
 def _usual_methods(opened: Opened, *, settled: bool) -> list[str]:
-    """The paper's, ours, and where it is known what the model answers when its budget runs out, the baseline."""
+    """The paper's, ours, and where it is known what the model answers when its budget runs out, the baseline.
+
+    Those that need signals which were not recorded are left out, and named.
+    """
     probed = bool(opened.traces) and opened.traces[0].probes is not None
-    return [*(["landed"] if probed else []), *PAPER, "complete", *(["settled"] if settled else [])]
+    lacking = opened.traces[0].signals.lacks({Signal.ENTROPY, Signal.HIDDEN}) if opened.traces else []
+    paper = [name for name in PAPER if name == "fixed" or not lacking]
+    if lacking:
+        words = ", ".join(signal.words for signal in lacking)
+        note(f"note: without {words} {' and '.join(PAPER[1:])} cannot be replayed: left out")
+    return [*(["landed"] if probed else []), *paper, "complete", *(["settled"] if settled else [])]
 
 
 def _check_overrides(overrides: dict[str, Any], names: Sequence[str], description: dict[str, Any], budget: int) -> None:
@@ -277,10 +286,11 @@ def every_of(description: dict[str, Any]) -> int:
 
 def _mention_fitted(profile: Profile, traces: Sequence[Trace]) -> None:
     """Say so where a profile meets items that its scorer has seen."""
-    seen = set(profile.fitted.get("questions", ()))
-    again = sum(mark_of(trace) in seen for trace in traces)
-    if again:
-        note(f"warning: the profile was fitted on {again} of these {len(traces)} items, on which it proves nothing")
+    marks = [mark_of(trace) for trace in traces]
+    for key, done in (("questions", "fitted"), ("certifying", "certified")):
+        again = len(list(filter(set(profile.fitted.get(key, ())).__contains__, marks)))
+        if again:
+            note(f"warning: the profile was {done} on {again} of these {len(traces)} items, on which it proves nothing")
 
 
 def floor_of(asked: str | int | None, description: dict[str, Any], traces: Sequence[Trace]) -> int:

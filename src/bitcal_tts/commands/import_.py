@@ -132,5 +132,5 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         import_texts(log.texts(), log.n, folder, manifest, split, advance)
     if not args.json:
         print(f"traces: {folder} ({log.n} texts, {log.answers} answers, {signals} signals)")
-        print(f"next: bitcal fit {folder} --risk 0.02 --out profile.json")
+        print(f"next: bitcal fit {folder} --from starter --risk 0.02 --out profile.json")
     return {"folder": str(folder), "n": log.n, "skipped": log.faults, "answers": log.answers, "signals": str(signals)}

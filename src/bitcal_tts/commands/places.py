@@ -4,7 +4,29 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
+
+_LEAST = 1 << 20  # bytes that there must be room for
+
+
+def check_writable(out: Path) -> None:
+    """Where nothing can be written, say so before the work and not after it."""
+    place = out.parent if out.is_file() else out
+    while not place.exists():
+        place = place.parent
+    try:
+        with TemporaryFile(dir=place) as file:
+            file.write(bytes(_LEAST))
+            file.flush()
+    except OSError as error:
+        raise ValueError(f"nothing can be written to {out}: {place}: {error.strerror}; choose another --out") from None
+
+
+def check_folder(out: Path) -> None:
+    """Where a folder is to be, there must be no file."""
+    if out.is_file():
+        raise ValueError(f"{out} is a file: --out names a folder")
 
 
 def place_of_results(home: Path, key: dict[str, Any], *, inside: bool = False) -> Path:

@@ -12,8 +12,15 @@ _EVERY = 15.0  # seconds between lines
 
 
 @contextmanager
-def progress(title: str, total: int | None, *, quiet: bool) -> Iterator[Any]:
-    """A progress bar on standard error; yields advance(items, tokens). No total: how much there is, is not known."""
+def progress(title: str, total: int | None, *, quiet: bool, then: str | None = None) -> Iterator[Any]:
+    """A progress bar on standard error; yields advance(items, tokens).
+
+    Args:
+        title: What is being done.
+        total: How much of it there is; None where that is not known.
+        quiet: Show nothing.
+        then: What else is done with each, on a bar of its own: advance(items, after=True).
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -28,22 +35,25 @@ def progress(title: str, total: int | None, *, quiet: bool) -> Iterator[Any]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[tokens]:,} tokens"),
+        TextColumn("{task.fields[tokens]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    lines = None if quiet or console.is_terminal else _Lines(title, total)
+    titles = [title] if then is None else [title, then]
+    lines = [] if quiet or console.is_terminal else [_Lines(one, total) for one in titles]
+    if lines:
+        note(title)
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
-        handle = bar.add_task(title, total=total, tokens=0)
+        handles = [bar.add_task(one, total=total, tokens="") for one in titles]
         tokens = 0
 
-        def advance(items: int, new_tokens: int = 0) -> None:
+        def advance(items: int, new_tokens: int = 0, *, after: bool = False) -> None:
             nonlocal tokens
             tokens += new_tokens
-            bar.update(handle, advance=items, tokens=tokens)
-            if lines is not None:
-                lines.advance(items)
+            bar.update(handles[after], advance=items, tokens="" if after or not tokens else f"{tokens:,} tokens")
+            if lines:
+                lines[after].advance(items)
 
         yield advance
 
@@ -54,7 +64,6 @@ class _Lines:
     def __init__(self, title: str, total: int | None) -> None:
         self._title, self._total, self._done = title, total, 0
         self._began = self._said = time.monotonic()
-        note(title)
 
     def advance(self, items: int) -> None:
         """Some more is done."""

@@ -78,8 +78,11 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
     engine = cluster or build.engine_of(args)
     with (
         closing(engine),
-        progress(f"recording {args.model or args.url} at {engine.bits:g} bits", n, quiet=args.json) as advance,
-    ):
+        progress(
+            f"recording {args.model or args.url} at {engine.bits:g} bits", n, quiet=args.json,
+            then=None if args.probes is None else "probing",
+        ) as advance,
+    ):  # fmt: skip
         return record(
             engine,
             task,
@@ -95,6 +98,7 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
             probes=args.probes,
             skip_long=args.skip_long,
             progress=advance,
+            probed=None if args.probes is None else partial(advance, after=True),
             spread=None if cluster is None else cluster.spread,
         )
 

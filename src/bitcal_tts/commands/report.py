@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from bitcal_tts.commands import options
 from bitcal_tts.commands.explain import explain
+from bitcal_tts.commands.places import check_writable
 from bitcal_tts.commands.record import describe
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.commands.replay import title_of
@@ -50,6 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the page and say where it is."""
+    check_writable(args.out or args.runs[0])
     page, summary = write_report(args.runs, args.out, args.items)
     if args.json:
         print(json.dumps({"schema": 1, **summary, "page": str(page)}))

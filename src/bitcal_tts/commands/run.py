@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 from bitcal_tts.commands import build, options
+from bitcal_tts.commands.places import check_writable
 from bitcal_tts.commands.record import record_traces
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.commands.replay import replay_recording, show
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace) -> None:
     if "settled" in (args.methods or ()) and not args.profile:
         raise ValueError("method 'settled' needs a profile: fit one with bitcal fit, and give it with --profile")
     folder = args.out or Path("runs") / _name(args)
+    check_writable(folder)
     budgets = args.budgets
     if (args.probes is None and set(args.methods or ()) & {"settled", *RULES}) or args.profile:
         args.probes = 16  # what these methods do can only be replayed with probes

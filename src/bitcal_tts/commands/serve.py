@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+import socket
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -108,6 +109,7 @@ def run(args: argparse.Namespace) -> None:
         return
     if (args.upstream is None) == (not args.demo):
         raise ValueError("say which server: --upstream URL, or --demo for a model in the box")
+    _check_port(args.host, args.port)
     if args.host not in LOCAL and not args.api_key:
         raise ValueError(f"--host {args.host} is open to others: it needs --api-key, or BITCAL_SERVE_KEY")
     with ExitStack() as opened:
@@ -124,6 +126,17 @@ def run(args: argparse.Namespace) -> None:
             sidecar.application(), host=args.host, port=args.port, log_level="warning", access_log=False,
             server_header=False, timeout_graceful_shutdown=60,
         )  # fmt: skip
+
+
+def _check_port(host: str, port: int) -> None:
+    """Refuse, before a model is loaded, where nobody can listen."""
+    if not 0 < port < 1 << 16:
+        raise ValueError(f"--port must be 1 to 65535, got {port}")
+    try:
+        with socket.create_server((host, port)):
+            pass
+    except OSError as error:
+        raise ValueError(f"nobody can listen at {host}:{port} ({error.strerror}): choose another --port") from None
 
 
 def _engine(args: argparse.Namespace, opened: ExitStack) -> HttpEngine:

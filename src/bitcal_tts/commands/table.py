@@ -76,15 +76,16 @@ def print_comparisons(rows: Sequence[Row]) -> None:
 def print_table(
     title: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, sections: bool = True, width: int = WIDE
 ) -> None:
-    """A table in the terminal, with a rule wherever the first column changes unless told otherwise."""
+    """A table, with a rule wherever the first column changes unless told otherwise; no wider than a terminal is."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=title or None, title_justify="left", title_style="bold")
     for name in names:
         table.add_column(name, justify="left" if name in _WORDS else "right")
     for i, row in enumerate(rows):
         if sections and i and row[0] != rows[i - 1][0]:
             table.add_section()
         table.add_row(*row)
-    Console(width=width).print(table)
+    terminal = Console()
+    Console(width=min(width, max(NARROW, terminal.width)) if terminal.is_terminal else width).print(table)

@@ -21,6 +21,10 @@ class EngineError(Exception):
     """The engine cannot do what was asked; the message says what and what would be right."""
 
 
+class EngineWarning(UserWarning):
+    """An engine does what was asked for, but otherwise than one would expect."""
+
+
 @dataclass(frozen=True)
 class Decoding:
     """How tokens are chosen. Nothing else is taken from a checkpoint: no penalties.

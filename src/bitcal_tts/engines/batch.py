@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bitcal_tts.engines.base import Completion, Decoding, EngineError, Fork, Written
+from bitcal_tts.engines.base import Completion, Decoding, EngineError, EngineWarning, Fork, Written
 from bitcal_tts.engines.cache import survivors
 from bitcal_tts.engines.desk import Host, Lines, Replies
 from bitcal_tts.engines.forward import Forward
@@ -34,7 +34,7 @@ _PREFILLED = 2**15  # tokens that are read at once
 _AHEAD = 2**29  # bytes that requests may take which are read before there is a slot for them
 
 
-class OutOfMemoryWarning(UserWarning):
+class OutOfMemoryWarning(EngineWarning):
     """A device had less memory than it seemed to; what was decoded goes on, fewer requests at a time."""
 
 

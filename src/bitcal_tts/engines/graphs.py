@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import torch
 
+from bitcal_tts.engines.base import EngineWarning
 
-class CaptureWarning(UserWarning):
+
+class CaptureWarning(EngineWarning):
     """A model's step cannot be captured; it runs all the same, launched kernel by kernel."""
 
 

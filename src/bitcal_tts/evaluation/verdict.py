@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bitcal_tts.evaluation.comparison import BASELINES
+from bitcal_tts.evaluation.comparison import BASELINES, MARGIN
 from bitcal_tts.evaluation.tables import points
 
 Row = dict[str, Any]
@@ -28,15 +28,22 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
         f"(budget {budget:,}, N = {full['n']:,})."
     )
     tests = {test["method"]: test for test in comparisons if test["budget"] == budget and test["against"] == base}
-    saving = [row for name, row in at.items() if name != base and row["savings"] >= _WORTH]
+    saved = {name: 1 - row["avg_tokens"] / max(1.0, full["avg_tokens"]) for name, row in at.items()}
+    saving = [row for name, row in at.items() if name != base and saved[name] >= _WORTH]
     fine = [row for row in saving if row["method"] in tests and tests[row["method"]]["verdict"] != "worse"]
     if not fine:
         if not saving:
             return f"{begin} No method here stops any earlier."
         return f"{begin} Every method that saves tokens here costs accuracy."
-    best = max(fine, key=lambda row: row["savings"])
+    # What keeps the accuracy comes first; where nothing does, what comes nearest.
+    kept = [row for row in fine if tests[row["method"]]["difference"] >= -MARGIN]
+    best = (
+        max(kept, key=lambda row: saved[row["method"]])
+        if kept
+        else max(fine, key=lambda row: tests[row["method"]]["difference"])
+    )
     test = tests[best["method"]]
-    saves, loses = _pc(best["savings"]), _pc(best["lost_correct_rate"])
+    saves, loses = _pc(saved[best["method"]]), _pc(best["lost_correct_rate"])
     shown = f"{points(test['difference'])} points ({test['verdict']}, p = {test['p_corrected']:.2g})"
     return f"{begin} {best['method']} saves {saves} % of them and loses {loses} % of the answers; accuracy {shown}."
 

@@ -122,13 +122,9 @@ class Parameters(RequestParameters):
         else:
             share = (self.stop_confidence**self.gamma / self.bit_scale - w_entropy - w_hidden) / w_trace
             needed = f"it would need {share:.0%} of all chunk pairs to repeat literally"
-        exponent = "" if self.gamma == 1.0 else f" ** (1/{self.gamma:.4g})"
         warnings.warn(
-            f"the confidence stop of {self.name!r} cannot fire on ordinary text: past the floor of "
-            f"{self.min_tokens} tokens, chunks of {self.chunk_size} that do not repeat have trace stability 0, so "
-            f"c <= (({w_entropy:.4g} + {w_hidden:.4g}) * {self.bit_scale:.4g}){exponent} = {ceiling:.4g} "
-            f"< stop_confidence = {self.stop_confidence:.4g}; {needed}. "
-            "So bits, gamma and the hidden-state weight have no effect; only the tail after the marker has.",
+            f"the confidence stop of {self.name!r} cannot fire on ordinary text: c <= {ceiling:.4g} "
+            f"< stop_confidence = {self.stop_confidence:.4g}; {needed} (docs/methods.md)",
             UnreachableStopWarning,
             stacklevel=1,
         )

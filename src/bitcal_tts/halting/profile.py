@@ -40,7 +40,7 @@ class Profile:
         settings: Of the method, with which it was certified.
         evidence: By bits: the scheme, how many items, how many losses, the p-value, what is saved.
         reference: By bits: scores at the first look of calibration items, for the drift test.
-        fitted: How the scorer was fitted: label, splits, bits, marks of the questions.
+        fitted: How the scorer was fitted: label, splits, bits, marks of the questions, and of those that certify.
     """
 
     kind: str
@@ -199,9 +199,10 @@ class Profile:
                 raise ProfileError(f"the profile is damaged: it has no evidence for {bits:g} bits")
         if not all(math.isfinite(score) for scores in self.reference.values() for score in scores):
             raise ProfileError("the profile is damaged: its reference scores are not numbers")
-        marks = self.fitted.get("questions", [])
-        if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
-            raise ProfileError("the profile is damaged: its fitted questions must be a list of names")
+        for key in ("questions", "certifying"):
+            marks = self.fitted.get(key, [])
+            if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
+                raise ProfileError(f"the profile is damaged: its {key} must be a list of names")
 
 
 def mean_of(profiles: Sequence[Profile]) -> Profile:

@@ -18,6 +18,9 @@ from bitcal_tts.traces.probes import probe_traces
 from bitcal_tts.traces.schema import Done, Trace, from_table, to_table
 
 Progress = Callable[[int, int], None]
+"""Told of items and tokens."""
+Probed = Callable[[int], None]
+"""Told of items."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Worker:
     def __init__(self, engine: Engine, task: Task, manifest: Manifest, decoding: Decoding) -> None:
         self._engine, self._task, self._manifest, self._decoding = engine, task, manifest, decoding
 
-    def run(self, job: Job, progress: Progress | None = None) -> Finished:
+    def run(self, job: Job, progress: Progress | None = None, probed: Probed | None = None) -> Finished:
         """Decode the block where it is missing, then probe it where that is asked for."""
         done, measured = (None, {}) if job.traces is not None else self._decode(job, progress)
         probes, began = None, time.perf_counter()
@@ -71,6 +74,7 @@ class Worker:
                 self._manifest.tokens.get("thinking"),
                 every=job.probing["every"],
                 batch_size=job.batch_size,
+                tick=probed,
             )
         return Finished(job.block, done, measured, probes, round(time.perf_counter() - began, 3))
 

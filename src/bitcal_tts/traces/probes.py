@@ -5,7 +5,7 @@ Recorded once, they let every probing rule and every soft landing be replayed, w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -95,8 +95,9 @@ def probe_traces(
     *,
     every: int,
     batch_size: int,
+    tick: Callable[[int], None] | None = None,
 ) -> pa.Table:
-    """Probes of traces, as a table."""
+    """Probes of traces, as a table; `tick` is told of traces as they are done."""
     forks = []
     for prompt, trace in zip(prompts, traces, strict=True):
         # At the last token nobody knows what would have followed; the engine finds out.
@@ -114,6 +115,8 @@ def probe_traces(
             {"index": traces[i].index, "at": place.tokens, **vars(one.probe())}
             for place, one in zip(forks[i].places, written, strict=True)
         ]
+        if tick:
+            tick(1)
     rows.sort(key=lambda row: (row["index"], row["at"]))
     return pa.Table.from_pylist(rows, schema=PROBE_SCHEMA)
 

@@ -13,7 +13,7 @@ from bitcal_tts.engines.base import Decoding, Engine
 from bitcal_tts.files import locked
 from bitcal_tts.halting.signals import Signals
 from bitcal_tts.tasks.base import Item, Task
-from bitcal_tts.traces.blocks import Finished, Job, Progress, Worker
+from bitcal_tts.traces.blocks import Finished, Job, Probed, Progress, Worker
 from bitcal_tts.traces.energy import EnergyMeter
 from bitcal_tts.traces.manifest import Manifest
 from bitcal_tts.traces.schema import Trace, TraceError
@@ -49,6 +49,7 @@ def record(
     probes: int | None = None,
     skip_long: bool = False,
     progress: Progress | None = None,
+    probed: Probed | None = None,
     spread: Callable[[Iterable[Job], Manifest], Iterator[Finished]] | None = None,
 ) -> TraceStore:
     """Record what is missing of a store and return it: items, probes, or both.
@@ -69,6 +70,7 @@ def record(
         probes: Record probes as well, every so many tokens and at stated answers; also of traces that are there.
         skip_long: Leave out items whose prompt does not fit into the model with its budget; the manifest says how many.
         progress: Told (items, tokens) as they are done, with those already there first.
+        probed: Told how many more items have their probes.
         spread: Does the jobs elsewhere, in any order; by default they are done here, one after the other.
     """
     for name, value in (("budget", budget), ("batch_size", batch_size), ("chunk_size", chunk_size), ("n", n)):
@@ -110,11 +112,11 @@ def record(
             block_size=block_size or batch_size,
             skipped_long=drawn - len(items),
         )
-        jobs = _missing(store, items, probing, progress)
+        jobs = _missing(store, items, probing, progress, probed)
         if spread is None:
-            results = _here(Worker(engine, task, store.manifest, decoding), jobs, store, progress)
+            results = _here(Worker(engine, task, store.manifest, decoding), jobs, store, progress, probed)
         else:
-            results = _counted(spread(jobs, store.manifest), progress)
+            results = _counted(spread(jobs, store.manifest), progress, probed)
         for finished in results:
             _keep(store, finished, probing, asked.environment)
         if probing is not None:
@@ -123,7 +125,11 @@ def record(
 
 
 def _missing(
-    store: TraceStore, items: list[Item], probing: dict[str, Any] | None, progress: Progress | None
+    store: TraceStore,
+    items: list[Item],
+    probing: dict[str, Any] | None,
+    progress: Progress | None,
+    probed: Probed | None,
 ) -> Iterator[Job]:
     """The blocks that lack something, each as it is come to; what is there is checked and counted."""
     finished = set(store.blocks())
@@ -134,25 +140,31 @@ def _missing(
             if progress:
                 progress(len(traces), sum(map(len, traces)))
         to_probe = probing if probing is not None and not store.probed_block(block, probing) else None
+        if probed and traces is not None and to_probe is None:
+            probed(len(traces))
         if traces is None or to_probe is not None:
             yield Job(block, {i: items[i] for i in indices}, segment.batch_size, traces, to_probe)
 
 
-def _here(work: Worker, jobs: Iterable[Job], store: TraceStore, progress: Progress | None) -> Iterator[Finished]:
+def _here(
+    work: Worker, jobs: Iterable[Job], store: TraceStore, progress: Progress | None, probed: Probed | None
+) -> Iterator[Finished]:
     """One job after the other; a block is kept before it is probed, so that a kill does not lose it."""
     for job in jobs:
         if job.traces is None:
             yield work.run(replace(job, probing=None), progress)
         if job.probing is not None:
             traces = job.traces or store.read_unprobed(job.block)
-            yield work.run(replace(job, traces=traces))
+            yield work.run(replace(job, traces=traces), probed=probed)
 
 
-def _counted(results: Iterator[Finished], progress: Progress | None) -> Iterator[Finished]:
+def _counted(results: Iterator[Finished], progress: Progress | None, probed: Probed | None) -> Iterator[Finished]:
     """The same, a block's items told when it comes back."""
     for finished in results:
         if progress and finished.done is not None:
             progress(finished.measured["items"], finished.measured["tokens"])
+        if probed and finished.probes is not None:
+            probed(len(set(finished.probes["index"].to_pylist())))
         yield finished
 
 

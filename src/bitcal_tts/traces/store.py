@@ -70,6 +70,8 @@ class TraceStore:
             data = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise TraceError(f"{folder} is not a trace folder: it has no manifest.json") from None
+        except NotADirectoryError:
+            raise TraceError(f"{folder} is a file, not a trace folder: bitcal import makes one of a log") from None
         except (OSError, ValueError) as error:
             raise TraceError(f"{path} cannot be read: {error}") from None
         return cls(folder, Manifest.from_dict(data, str(path)))
