@@ -312,6 +312,53 @@ def test_what_is_escalated_goes_on_at_the_second_upstream(start: Any, tmp_path: 
         second.close()
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "reason", "goes_on"),
+    [
+        ("complete", {}, "budget", True),  # it has no answer yet
+        ("landed", {}, "reserve", True),  # it would have been made to answer
+        ("truncate", {"threshold": 16.0}, "exit", False),  # a stop is a stop
+    ],
+)
+def test_what_is_not_settled_goes_on_at_the_second_upstream(
+    start: Any, tmp_path: Path, name: str, options: dict[str, Any], reason: str, goes_on: bool
+) -> None:
+    path = tmp_path / "second.gguf"
+    export_gguf(models.resolve("tiny-4m"), "Q8_0", path)
+    second = OwnServer(path, parallel=2, context=1024, threads=1)
+    one = start("--budget", str(BUDGET), "--escalate-to", second.url, "--escalate-after", "64")
+
+    handed_to: list[Any] = []
+
+    def build(_: Any, __: Any, budget: int) -> Any:
+        """With a promise, so that it is told what it would be tied to."""
+        made = build_method(name, bits=16, budget=budget, answers="gsm8k", **THINKING, **options)
+        told = {"promises": True, "check": lambda _, identity: handed_to.append(identity["handed_to"])}
+        return type("Promising", (type(made),), told)(made.parameters)
+
+    one.sidecar._policy = replace(one.sidecar._policy, build=build)
+    try:
+        status, told = post(one.url, json.dumps(asked(0)).encode())
+        assert status == 200
+        account = told["bitcal"]
+        assert (account["reason"], account["escalated"]) == (reason, goes_on)
+        assert name == "complete" or handed_to == ["second at 8 bits"]  # `complete` cannot be made to promise
+        assert account["used"] == told["usage"]["completion_tokens"] <= account["cap"] == BUDGET
+        if not goes_on:
+            assert account["landing_tokens"] > 0
+            return
+        begun = account["used"] - account["escalated_tokens"]
+        assert begun <= 64 and account["landing_tokens"] == 0 and account["escalated_tokens"] > 20
+        message = told["choices"][0]["message"]
+        assert message["reasoning_content"].startswith(direct(one, 0, to_the_end(begun)).text.removeprefix("<think>\n"))
+        status, told = post(one.url, json.dumps(asked(0, max_tokens=32)).encode())  # less than the first one's share
+        assert not told["bitcal"]["escalated"] and told["bitcal"]["cap"] == 32
+        assert name == "complete" or handed_to[-1] is None
+    finally:
+        one.close()
+        second.close()
+
+
 def test_a_second_upstream_that_is_gone_is_told(start: Any, tmp_path: Path) -> None:
     path = tmp_path / "second.gguf"
     export_gguf(models.resolve("tiny-1m"), "F16", path)

@@ -14,6 +14,7 @@ from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.halting.controller import Controller, Decision
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.paper import PaperRule
+from bitcal_tts.halting.policy import Reason
 from bitcal_tts.halting.session import Session
 from bitcal_tts.tasks import Task
 from bitcal_tts.traces.chunks import chunked_for
@@ -165,13 +166,19 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
     judging = [told for told in found["methods"] if told["threshold"] is not None]
     for told in judging:
         console.print(_looks_table(told))
-    others = [told for told in found["methods"] if told["threshold"] is None]
+    # One that never halts has nothing to decide.
+    others = [
+        told
+        for told in found["methods"]
+        if told["threshold"] is None and any(d["reason"] != Reason.FIXED for d in told["decisions"])
+    ]
     by_tokens = [{d["tokens"]: d for d in told["decisions"]} for told in others]
-    if not any(by_tokens):
+    if not by_tokens:
         return
     steps_table = Table(title="Signals at every boundary, and what each method decides there")
     for name in ("tokens", "entropy", "trace", "hidden", *(f"{t['method']} (c)" for t in others)):
-        steps_table.add_column(name, justify="right" if name in ("tokens", "entropy", "trace", "hidden") else "left")
+        right = name in ("tokens", "entropy", "trace", "hidden")
+        steps_table.add_column(name, justify="right" if right else "left", overflow="fold")
     for tokens in sorted(set().union(*by_tokens)):
         here = [told.get(tokens) for told in by_tokens]
         # The paper's methods know the stabilities; others tell their own score.

@@ -71,6 +71,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--escalate-to", metavar="URL", help="a second server, which goes on with what a method escalates"
     )
     parser.add_argument("--escalate-bits", type=float, help="its weight precision, where it cannot be read")
+    parser.add_argument("--escalate-after", type=int, metavar="TOKENS",
+                        help="and with what is not settled after so many tokens")  # fmt: skip
     parser.add_argument("--style", choices=("instruct", "thinking"), help="what enable_thinking is set to by default")
     parser.add_argument("--method", help="how requests are halted (settled with a profile, else complete)")
     parser.add_argument("--profile", type=Path, help="the profile of the method settled")
@@ -112,6 +114,10 @@ def run(args: argparse.Namespace) -> None:
     _check_port(args.host, args.port)
     if args.host not in LOCAL and not args.api_key:
         raise ValueError(f"--host {args.host} is open to others: it needs --api-key, or BITCAL_SERVE_KEY")
+    if args.escalate_after is not None and (args.escalate_to is None or args.risk is not None):
+        raise ValueError("--escalate-after needs a second server, --escalate-to URL, and no --risk")
+    if args.escalate_after is not None and not 0 < args.escalate_after < args.budget:
+        raise ValueError(f"--escalate-after must be 1 to the budget, {args.budget}; got {args.escalate_after}")
     with ExitStack() as opened:
         engine = _engine(args, opened)
         policy = policy_of(args, engine)
@@ -268,7 +274,7 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
             built[key] = build_method(name, bits=engine.bits, budget=budget, **used), used.get("profile")
         return built[key][0]
 
-    usual_method = build(None, None, args.budget)  # what is wrong is said now
+    usual_method = build(None, None, args.escalate_after or args.budget)  # what is wrong is said now
     about = About(
         method="the autopilot" if args.risk else usual_method.parameters.name,
         promise="" if own is None or args.risk else _promise(own, engine.bits),
@@ -284,4 +290,5 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
         door=Door(frozenset({*LOCAL, args.host, *args.allow_host}), args.api_key),
         limits=Limits(open=args.max_open),
         about=about,
+        first=args.escalate_after,
     )

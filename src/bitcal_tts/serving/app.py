@@ -67,6 +67,7 @@ class Policy:
         door: Who may come in.
         about: What the page says of it.
         limits: What they may ask for.
+        first: Most tokens of the first server, where a second one goes on with what is not settled by then.
     """
 
     build: Callable[[str | None, str | None, int], Controller]
@@ -75,6 +76,7 @@ class Policy:
     door: Door = field(default_factory=Door)
     limits: Limits = Limits()
     about: About = field(default_factory=About)
+    first: int | None = None
 
 
 class Sidecar:
@@ -348,8 +350,13 @@ class Sidecar:
         piloted = self.autopilot is not None and asked.method is None and asked.profile is None
         if piloted and cap == room:
             return self._piloted(identity, cap, options)
+        shared = self._second is not None and policy.first is not None and policy.first < room and not piloted
+        if shared:
+            assert self._second is not None
+            options["identity"] = identity.with_known(handed_to=self._second.engine.name)
+        budget = policy.first if shared and policy.first is not None else room
         try:
-            method = to_the_end(room) if piloted else policy.build(asked.method, asked.profile, room)
+            method = to_the_end(room) if piloted else policy.build(asked.method, asked.profile, budget)
         except (ProfileError, IdentityError):
             raise
         except ValueError as error:
@@ -364,6 +371,7 @@ class Sidecar:
             options["watch"] = note
         course = Course(Session(method, signals=engine.signals(method.parameters.chunk_size), **options))
         course.looks = looks
+        course.cap = room if shared else None
         return course
 
     def _piloted(self, identity: Identity, cap: int, options: dict[str, Any]) -> Course:

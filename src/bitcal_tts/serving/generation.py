@@ -15,6 +15,7 @@ from bitcal_tts.engines.flight import as_tokens
 from bitcal_tts.engines.http import GREEDY
 from bitcal_tts.engines.wire import Piece, Prompt, Standing
 from bitcal_tts.halting.controller import Probe
+from bitcal_tts.halting.handing import is_handed_over
 from bitcal_tts.halting.policy import Action
 from bitcal_tts.halting.session import (
     Ask,
@@ -63,6 +64,11 @@ class Generation:
     @property
     def cap(self) -> int:
         """Most tokens, thinking and answer together."""
+        return self.course.cap or self._share
+
+    @property
+    def _share(self) -> int:
+        """Of these, what the first server may write."""
         return int(self._session.method.parameters.budget)
 
     def leave(self) -> None:
@@ -79,7 +85,7 @@ class Generation:
         engine = self._upstream.engine
         directive: Directive | None = None
         stream = self._upstream.stream(
-            Standing(self.prompt, (), ""), limit=self.cap, top=engine.top, decoding=self._decoding, seed=self._seed
+            Standing(self.prompt, (), ""), limit=self._share, top=engine.top, decoding=self._decoding, seed=self._seed
         )
         async with stream as pieces:
             async for piece in pieces:
@@ -89,12 +95,12 @@ class Generation:
                     directive = self._session.tell((await self._probe(directive)).probe())
                 if isinstance(directive, End | Force):
                     break
-        if isinstance(directive, Force):
+        if isinstance(directive, Force) and not self._escalates(directive):
             async for text in self._land(directive):
                 yield text
-        elif not isinstance(directive, End):
-            self._session.end()
-        elif self._escalates(directive):
+            return
+        ended = self._session.end()
+        if isinstance(directive, End | Force) and self._escalates(ended):
             async for text in self._escalate():
                 yield text
 
@@ -106,11 +112,14 @@ class Generation:
     @property
     def cut(self) -> bool:
         """Whether its cap ended it."""
-        return self.outcome.finish == "budget" or (self.escalated_tokens is not None and self.used >= self.cap)
+        return self.outcome.finish == "budget" if self.escalated_tokens is None else self.used >= self.cap
 
-    def _escalates(self, end: End) -> bool:
-        wanted = end.decision is not None and end.decision.action is Action.ESCALATE
-        return wanted and self._second is not None and self.outcome.tokens < self.cap
+    def _escalates(self, directive: End | Force) -> bool:
+        """Whether a method gives a request up; or has not settled it by the end of the first server's share."""
+        if self._second is None or directive.at >= self.cap:
+            return False
+        gives_up = directive.decision is not None and directive.decision.action is Action.ESCALATE
+        return gives_up or (self.course.cap is not None and is_handed_over(directive.decision))
 
     async def _escalate(self) -> AsyncIterator[str]:
         """The second server goes on with the same text, under the same cap."""

@@ -89,6 +89,8 @@ class Course:
         observed: Observed | None = None,
     ) -> None:
         self.session, self.admitted = session, admitted
+        self.cap: int | None = None
+        """Most tokens in all, where another server goes on with what is not settled; else the session has them all."""
         self.looks: list[tuple[int, float]] = []
         """Tokens and scores of looks that nobody has been told of yet."""
         self._pilot, self._observed = pilot, observed
