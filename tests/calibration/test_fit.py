@@ -293,6 +293,7 @@ def test_a_profile_is_refused_on_what_is_unknown(profile: Profile, recording: Re
         (lambda d: d.update(version=True), "has version True"),
         (lambda d: d["reference"].update({"32": [float("nan")]}), "reference scores are not numbers"),
         (lambda d: d["fitted"].update(questions=5), "fitted questions must be a list"),
+        (lambda d: d["fitted"].update(certifying=[5]), "certifying questions must be a list"),
         (lambda d: d["identity"].update(mood="good"), "not mood"),
         (lambda d: d["identity"].update(declared=5), "declared must be a list"),
         (lambda d: d.update(settings=3), "settings must be an object"),

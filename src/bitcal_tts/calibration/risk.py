@@ -117,8 +117,9 @@ def certify(
                 return Certificate(math.inf, losses, n, p, more)
             break
         passed.append(Certificate(float(threshold), losses, n, p, 0))
-    if not passed:  # there was nowhere to stop, and so nothing to lose
-        return Certificate(math.inf, 0, n, 1.0, max(1, _needed(0.0, risk, confidence, test) - n))
+    if not passed:  # there was nowhere to stop: too few sequences may be why
+        more = _needed(0.0, risk, confidence, test) - n
+        return Certificate(math.inf, 0, n, 1.0, more if more > 0 else None)
     if cost_at is None:
         return passed[-1]
     return passed[nearly_cheapest([cost_at(one.threshold) for one in passed], slack)]

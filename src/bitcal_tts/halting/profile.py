@@ -199,10 +199,10 @@ class Profile:
                 raise ProfileError(f"the profile is damaged: it has no evidence for {bits:g} bits")
         if not all(math.isfinite(score) for scores in self.reference.values() for score in scores):
             raise ProfileError("the profile is damaged: its reference scores are not numbers")
-        for key in ("questions", "certifying"):
+        for key, what in (("questions", "fitted"), ("certifying", "certifying")):
             marks = self.fitted.get(key, [])
             if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
-                raise ProfileError(f"the profile is damaged: its {key} must be a list of names")
+                raise ProfileError(f"the profile is damaged: its {what} questions must be a list of names")
 
 
 def mean_of(profiles: Sequence[Profile]) -> Profile:
