@@ -63,7 +63,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the smallest margin made the largest", "halting/features.py",
-        "self.margin_min = min(self.margin_min, margin)", "self.margin_min = max(self.margin_min, margin)", FEATURES,
+        "self.margin_min = min(self.margin_min, *margins)", "self.margin_min = max(self.margin_min, *margins)", FEATURES,
     ),
     Mutation(
         "s1 counts outside the thinking", "halting/rules/s1.py",
@@ -89,8 +89,8 @@ MUTATIONS = (
         "grid(seen.judged(profile.scores).scores)", "grid(rest.scores)", FIT,
     ),
     Mutation(
-        "the entropy after the closing one token late", "engines/forks.py",
-        "if fed == row.written.closed:", "if fed == row.written.closed + 1:", PROBES,
+        "the entropy after the closing one token late", "engines/row.py",
+        "if self.seen == written.closed > 0:", "if self.seen == written.closed + 1 > 0:", PROBES,
     ),
     Mutation("the top 20 made the top 3", "halting/signals.py", "TOP = 20", "TOP = 3", PROBES),
     Mutation(
@@ -273,6 +273,23 @@ MUTATIONS = (
     Mutation(
         "a sample of a log is not said to be one", "auditing/findings.py",
         'if shape["texts"] > shape["n"] else ""', 'if False else ""', "tests/auditing/test_audit.py",
+    ),
+    Mutation(
+        "a landing begins anew where memory was full", "engines/batch.py",
+        "left = [row.landing[len(row.written) - row.landed_at :] for row in rows]", "left = [row.landing for row in rows]",
+        "tests/engines/test_slots.py",
+    ),
+    Mutation(
+        "what is not settled is landed at the first server", "serving/generation.py",
+        "(self.course.cap is not None and is_handed_over(directive.decision))", "False", "tests/serving/test_sidecar.py",
+    ),
+    Mutation(
+        "tokens are saved of another baseline's", "evaluation/verdict.py",
+        '1 - row["avg_tokens"] / max(1.0, full["avg_tokens"])', 'row.get("savings", 0.0)', "tests/test_cli.py",
+    ),
+    Mutation(
+        "energy of a method is that of the whole", "commands/replay.py",
+        'took["joules"] / took["tokens"] * row["avg_tokens"]', 'took["joules"] / took["items"]', "tests/test_report.py",
     ),
 )  # fmt: skip
 
