@@ -422,7 +422,9 @@ def test_probing_is_counted_too(
         "probing: 1 of 3 (33 %)", "probing: 2 of 3 (66 %)", "probing: 3 of 3 (100 %)",
     ]  # fmt: skip
     assert main(recorded) == 0  # all is there, and is counted
-    lines = capsys.readouterr().err.splitlines()
+    told = capsys.readouterr()
+    assert "(3 of them were there already)" in told.out
+    lines = told.err.splitlines()
     assert [line.partition(",")[0] for line in lines if "probing" in line] == ["probing: 3 of 3 (100 %)"]
 
 

@@ -43,14 +43,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Record, and say what was recorded."""
+    before = _there(args.out)
     store = record_traces(args, args.out, args.budget)
     summary = describe(store)
     if args.json:
         print(json.dumps({"schema": 1, "folder": str(args.out), **summary}))
     else:
-        print(f"{summary['items']} traces, {summary['tokens']:,} tokens in {args.out}")
-        print(f"decoding took {summary['seconds']:.1f} s, {summary['tokens_per_second']:.0f} tokens/s")
+        there = f" ({before} of them were there already)" if before else ""
+        print(f"{summary['items']} traces, {summary['tokens']:,} tokens in {args.out}{there}")
+        print(f"decoding them took {summary['seconds']:.1f} s, {summary['tokens_per_second']:.0f} tokens/s")
         print(f"next: {next_step(store, args.out)}")
+
+
+def _there(folder: Path) -> int:
+    """How many traces a folder has."""
+    from bitcal_tts.traces.store import TraceStore
+
+    return int(describe(TraceStore.open(folder))["items"]) if (folder / "manifest.json").exists() else 0
 
 
 def next_step(store: Any, folder: Path) -> str:

@@ -95,7 +95,9 @@ def _tell_answered(folder: Path, traces: Sequence[Trace], task: Task, *, asked: 
         return
     answered = sum(task.format.value(trace.text) is not None for trace in traces)
     if asked or answered < _FEW * len(traces):
-        others = "" if answered else "; another format may be right: --answers " + ", ".join(FORMATS)
+        others = "; another format may be right: --answers " + ", ".join(FORMATS)
+        if answered:
+            others = "; the others ended at the budget, or answer otherwise (--answers)"
         note(
             f"note: {answered} of {len(traces)} texts in {folder} hold an answer as {task.format.name!r} has it{others}"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,7 +99,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int 
 
 def _open(folder: Path) -> Run:
     summary = read_summary(folder)
-    traces = folder / str(summary.get("traces", "traces"))
+    traces = Path(os.path.normpath(folder / str(summary.get("traces", "traces"))))
     there = (traces / "manifest.json").exists()
     if not there and "manifest" in summary:
         raise TraceError(f"the traces of {folder} are not where they were replayed, in {traces}")
