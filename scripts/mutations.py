@@ -78,7 +78,8 @@ MUTATIONS = (
         "(self._looked_at or self.tokens < p.fallback_after)", "True", FIT,
     ),
     Mutation(
-        "the drift monitor never fed", "halting/settled.py", "self._turn.take(score)", "self._turn", BATCH,
+        "the drift monitor never fed", "halting/settled.py", "if score is not None and self._turn is not None:",
+        "if score is not None and self._turn is None:", BATCH,
     ),
     Mutation(
         "the drift monitor fed a wrong reference", "calibration/fit.py",
