@@ -165,33 +165,33 @@ def test_what_goes_wrong_in_a_process_comes_out_here(thinking_engine: Any) -> No
     host.close()
 
 
-@pytest.mark.parametrize("fault", ["run", "read", "join"])
+# While rows decode, and while some of them are in the midst of landing; while they are read, ahead of their time; while
+# they join.
+@pytest.mark.parametrize(("fault", "at"), [("run", 1), ("run", 12), ("run", 13), ("run", 14), ("read", 1), ("join", 1)])
 @pytest.mark.parametrize("name", ["landed", "truncate"])
 def test_a_device_whose_memory_is_full_goes_on_with_fewer_requests(
-    thinking_engine: Any, name: str, fault: str, monkeypatch: pytest.MonkeyPatch
+    thinking_engine: Any, name: str, fault: str, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opening, close = thinking_engine.thinking
     options = {"threshold": 40.0} if name == "truncate" else {}
     method = build_method(name, bits=32, budget=100, answers="gsm8k", opening=opening, close=close, **options)
     asked = requests(7, method)
     decoding = Decoding(0.7, seed=3)
-    plain = {c.id: told(c) for c in thinking_engine.decode(asked, decoding, batch_size=4)}
+    plain = {c.id: told(c) for c in thinking_engine.decode(asked, decoding, batch_size=4, chunk_size=4)}
     engine = TransformersEngine(thinking_engine.checkpoint)
     monkeypatch.setattr(transformers_module, "Slots", Ahead)
     whole, calls, sizes = getattr(Ahead, fault), itertools.count(), []
-    # While rows decode and while some of them land; while they are read, ahead of their time or not; while they join.
-    full = {"run": {1, 5}, "read": {1}, "join": {1}}[fault]
 
     def failing(self: Slots, *args: Any, **kwargs: Any) -> Any:
         sizes.append(self.size)
-        if next(calls) in full:
+        if next(calls) == at:
             raise torch.OutOfMemoryError("no memory")
         return whole(self, *args, **kwargs)
 
     monkeypatch.setattr(Ahead, fault, failing)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", OutOfMemoryWarning)
-        done = {c.id: told(c) for c in engine.decode(asked, decoding, batch_size=4)}
+        done = {c.id: told(c) for c in engine.decode(asked, decoding, batch_size=4, chunk_size=4)}
     engine.close()
     assert done == plain
     if fault == "read":
