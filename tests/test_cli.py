@@ -448,7 +448,7 @@ def log(tmp_path: Path) -> Path:
     """Texts that nobody recorded signals of."""
     path = tmp_path / "log.jsonl"
     text = "<think>3 and 4 make 7. So the answer is 7. Let me check: 3 + 4 = 7. Yes.</think>\n#### 7"
-    lines = [json.dumps({"question": f"What is 3 + 4, {i}?", "response": text, "answer": "7"}) for i in range(30)]
+    lines = [json.dumps({"question": f"What is 3 + 4, {i}?", "response": text, "answer": "7"}) for i in range(50)]
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
 
@@ -464,6 +464,9 @@ def test_a_log_is_replayed_with_what_can_be_known_of_it(
     assert "adaptive and bitcal_tts cannot be replayed: left out" in told.err
     assert [row["method"] for row in json.loads(told.out)["rows"]] == ["fixed", "complete"]
     assert main(["explain", folder, "3"]) == 0
+    capsys.readouterr()
+    assert main(["fit", folder, "--from", "starter", "--risk", "0.01", "--out", str(tmp_path / "profile.json")]) == 0
+    assert "next: more texts in the log; import and fit them again" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
