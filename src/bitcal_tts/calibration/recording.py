@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bitcal_tts.halting.features import NAMES
+from bitcal_tts.halting.handing import name_of
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.halting.profile import Profile, ProfileError
@@ -55,7 +56,7 @@ class Recording:
     @property
     def name(self) -> str:
         """The model, and its precision."""
-        return f"{self.description['model']} at {self.bits:g} bits"
+        return name_of(self.description)
 
     @property
     def landed(self) -> Any:

@@ -288,7 +288,8 @@ def _mention_fitted(profile: Profile, traces: Sequence[Trace]) -> None:
     """Say so where a profile meets items that its scorer has seen."""
     marks = [mark_of(trace) for trace in traces]
     for key, done in (("questions", "fitted"), ("certifying", "certified")):
-        again = len(list(filter(set(profile.fitted.get(key, ())).__contains__, marks)))
+        seen = set(profile.fitted.get(key, ()))
+        again = sum(mark in seen for mark in marks)
         if again:
             note(f"warning: the profile was {done} on {again} of these {len(traces)} items, on which it proves nothing")
 

@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> None:
     if "settled" in (args.methods or ()) and not args.profile:
         raise ValueError("method 'settled' needs a profile: fit one with bitcal fit, and give it with --profile")
     folder = args.out or Path("runs") / _name(args)
-    check_writable(folder)
+    if args.out is None:
+        check_writable(folder)
     budgets = args.budgets
     if (args.probes is None and set(args.methods or ()) & {"settled", *RULES}) or args.profile:
         args.probes = 16  # what these methods do can only be replayed with probes

@@ -189,12 +189,9 @@ class Batch:
         self.slots.release()
         self.slots = self.slots_for(range(fewer, fewer + 1))
 
+    @_memory()
     def _decode(self) -> _Chunk:
         """Have the device decode up to the next boundary; or until somebody ends, where that is seen at once."""
-        with _memory():
-            return self._steps()
-
-    def _steps(self) -> _Chunk:
         steps = self.chunk_size - self.phase
         if self.stop is not None:
             steps = min(steps, *(row.budget - len(row.written) for row in self.rows if not row.lands), steps)
@@ -298,11 +295,11 @@ class Batch:
         elif (self.waiting or self.ready) and self.rows:
             self.slots.narrow(self.slots.longest + 4 * self.chunk_size)
 
+    @_memory()
     def _fill(self) -> None:
         """Have as many rows in flight as there is room for."""
-        with _memory():
-            self._make_room()
-            self._admit()
+        self._make_room()
+        self._admit()
 
     def _admit(self) -> None:
         """Fill free slots from the queue."""

@@ -205,11 +205,6 @@ class HttpEngine:
             "repetition_penalty": 1.0,
         }
 
-    @property
-    def name(self) -> str:
-        """The model, and its precision."""
-        return f"{self.describe()['model']} at {self.bits:g} bits"
-
     def identity(self, decoding: Decoding) -> Identity:
         """What a promise is tied to, as far as server and file tell it."""
         return Identity.of({**self.describe(), "decoding": decoding.describe()})

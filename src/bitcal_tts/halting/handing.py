@@ -14,6 +14,11 @@ def is_handed_over(decision: Decision | None) -> bool:
     return decision is None or decision.action is Action.ESCALATE or decision.reason in (Reason.RESERVE, Reason.LOOP)
 
 
+def name_of(description: Mapping[str, Any]) -> str:
+    """A model and its precision, by which a promise knows whom it hands over to."""
+    return f"{description['model']} at {description['bits']:g} bits"
+
+
 def bytes_per_token(description: Mapping[str, Any]) -> float:
     """Bytes of weights that a token moves, from what is known of a model: what it costs, unless somebody says."""
     parameters, bits = description.get("parameters"), description.get("all_bits_per_weight")

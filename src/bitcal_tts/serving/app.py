@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from bitcal_tts.engines.base import Decoding
 from bitcal_tts.engines.wire import Prompt, ServerError
 from bitcal_tts.halting.controller import Controller, Decision
+from bitcal_tts.halting.handing import name_of
 from bitcal_tts.halting.identity import KEYS, UNKNOWN, Identity, IdentityError
 from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.halting.profile import ProfileError
@@ -350,11 +351,10 @@ class Sidecar:
         piloted = self.autopilot is not None and asked.method is None and asked.profile is None
         if piloted and cap == room:
             return self._piloted(identity, cap, options)
-        shared = self._second is not None and policy.first is not None and policy.first < room and not piloted
-        if shared:
-            assert self._second is not None
-            options["identity"] = identity.with_known(handed_to=self._second.engine.name)
-        budget = policy.first if shared and policy.first is not None else room
+        budget = room
+        if self._second is not None and policy.first is not None and not piloted and policy.first < room:
+            budget = policy.first
+            options["identity"] = identity.with_known(handed_to=name_of(self._second.engine.describe()))
         try:
             method = to_the_end(room) if piloted else policy.build(asked.method, asked.profile, budget)
         except (ProfileError, IdentityError):
@@ -371,7 +371,7 @@ class Sidecar:
             options["watch"] = note
         course = Course(Session(method, signals=engine.signals(method.parameters.chunk_size), **options))
         course.looks = looks
-        course.cap = room if shared else None
+        course.cap = room if budget < room else None
         return course
 
     def _piloted(self, identity: Identity, cap: int, options: dict[str, Any]) -> Course:

@@ -95,12 +95,13 @@ class Generation:
                     directive = self._session.tell((await self._probe(directive)).probe())
                 if isinstance(directive, End | Force):
                     break
-        if isinstance(directive, Force) and not self._escalates(directive):
+        escalates = isinstance(directive, End | Force) and self._escalates(directive)
+        if isinstance(directive, Force) and not escalates:
             async for text in self._land(directive):
                 yield text
             return
-        ended = self._session.end()
-        if isinstance(directive, End | Force) and self._escalates(ended):
+        self._session.end()
+        if escalates:
             async for text in self._escalate():
                 yield text
 
