@@ -165,7 +165,7 @@ def test_nobody_is_scored_by_what_saw_his_question(walked: Walked, monkeypatch: 
 
     def spy(rows: Any, *_: Any, **__: Any) -> dict[str, Any]:
         seen.append(len(rows))
-        return {"trees": [], "depth": 1, "start": 0.0}
+        return {"trees": [], "start": 0.0}
 
     monkeypatch.setattr("bitcal_tts.auditing.crossfit.boosted", spy)
     fit_folds([walked], "gold", None)

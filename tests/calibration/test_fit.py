@@ -346,9 +346,10 @@ def test_too_few_items_and_one_class_are_named(recording: Recording) -> None:
 
 def test_trees_that_lead_nowhere_are_refused(recording: Recording) -> None:
     data = json.loads(json.dumps(fit([recording], risk=0.3, confidence=0.8, kind="boosted").to_dict()))
-    for depth in (10**9, -1):
-        data["model"]["depth"] = depth
-        with pytest.raises(ProfileError, match="depth must be 1 to"):
+    tree = next(tree for tree in data["model"]["trees"] if len(tree["left"]) > 1)
+    for child in (0, 10**9, -1):  # round in circles, or out of it
+        tree["left"][0] = child
+        with pytest.raises(ProfileError, match="damaged: .* lead to each of its nodes once"):
             Profile.from_dict(data)
 
 

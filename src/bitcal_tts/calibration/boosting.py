@@ -61,15 +61,11 @@ def boosted(
     data = lightgbm.Dataset(rows, right, weight=weights, init_score=start)
     dumped = lightgbm.train(settings, data, rounds).dump_model()
     trees = [_flat(info["tree_structure"]) for info in dumped["tree_info"]]
-    return {
-        "trees": trees,
-        "depth": max(1, *(_depth(info["tree_structure"]) for info in dumped["tree_info"])),
-        "start": 0.0,
-    }
+    return {"trees": trees, "start": 0.0}
 
 
 def _flat(root: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """A tree as lists of nodes; a leaf leads to itself, so that all trees may take the same number of steps."""
+    """A tree as lists of nodes; a leaf leads to itself."""
     tree: dict[str, list[Any]] = {"feature": [], "threshold": [], "left": [], "right": [], "value": []}
 
     def add(node: Mapping[str, Any]) -> int:
@@ -87,7 +83,3 @@ def _flat(root: Mapping[str, Any]) -> dict[str, list[Any]]:
 
     add(root)
     return tree
-
-
-def _depth(node: Mapping[str, Any]) -> int:
-    return 0 if "split_feature" not in node else 1 + max(_depth(node["left_child"]), _depth(node["right_child"]))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,10 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitcal_tts.halting.features import NAMES, signal_of
 from bitcal_tts.halting.identity import UNKNOWN, Identity
+from bitcal_tts.halting.scorers import Boosted, Logistic
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.halting.values import COLUMNS, Look
 
 VERSION = 2
+_BLOCK = 1 << 16
+"""Rows of which the features are picked out at a time: of a whole log they would take several times its table."""
 _OBJECTS = ("model", "thresholds", "identity", "settings", "evidence", "reference", "fitted")
 _FIELDS = ("version", "kind", "features", *_OBJECTS)
 
@@ -54,35 +55,37 @@ class Profile:
     fitted: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def _columns(self) -> NDArray[np.int64]:
+    def _columns(self) -> NDArray[np.int64] | None:
+        """Where its features stand among `NAMES`; None where they are these."""
+        if self.features == NAMES:
+            return None
         return np.array([NAMES.index(name) for name in self.features], dtype=np.int64)
 
     @cached_property
-    def _scorer(self) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-        return _Logistic(self.model) if self.kind == "logistic" else _Boosted(self.model)
+    def _scorer(self) -> Callable[[NDArray[np.float32]], NDArray[np.float64]]:
+        return Logistic(self.model) if self.kind == "logistic" else Boosted(self.model)
 
     def scores(self, vectors: ArrayLike) -> NDArray[np.float64]:
-        """Probability that stopping loses nothing, for one vector of `NAMES` a row."""
-        rows = np.atleast_2d(np.asarray(vectors))
-        blocks = (rows[i : i + _BLOCK, self._columns] for i in range(0, max(1, len(rows)), _BLOCK))
-        z = np.concatenate([self._scorer(block.astype(np.float64)) for block in blocks])
-        probability: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-np.clip(z, -700, 700)))
-        return probability
+        """Probability that stopping loses nothing, for one vector of `NAMES` a row, as 32-bit floats."""
+        rows = np.atleast_2d(np.asarray(vectors, dtype=np.float32))
+        if len(rows) <= _BLOCK:
+            return _probability(self.margins(self._own(rows)))
+        blocks = (self._own(rows[i : i + _BLOCK]) for i in range(0, len(rows), _BLOCK))
+        return _probability(np.concatenate([self.margins(block) for block in blocks]))
 
-    def margins(self, columns: ArrayLike) -> NDArray[np.float64]:
+    def _own(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        return rows if self._columns is None else rows.take(self._columns, axis=1)
+
+    def margins(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """Log-odds of the same, for rows that hold its own features only, in their order."""
-        return self._scorer(np.asarray(columns, dtype=np.float64))
+        return self._scorer(rows)
 
     def plus(self, other: Profile) -> Profile:
         """The sum of two boosted scorers of the same features."""
         if not self.kind == other.kind == "boosted" or self.features != other.features:
             raise ValueError("only boosted scorers of the same features can be added")
         one, two = self.model, other.model
-        model = {
-            "trees": [*one["trees"], *two["trees"]],
-            "depth": max(one["depth"], two["depth"]),
-            "start": one["start"] + two["start"],
-        }
+        model = {"trees": [*one["trees"], *two["trees"]], "start": one["start"] + two["start"]}
         return replace(self, model=model)
 
     def score(self, vector: NDArray[np.float64]) -> float:
@@ -211,9 +214,8 @@ def mean_of(profiles: Sequence[Profile]) -> Profile:
     for profile in profiles:
         for tree in profile.model["trees"]:
             trees.append({**tree, "value": [value / len(profiles) for value in tree["value"]]})
-    depth = max(profile.model["depth"] for profile in profiles)
     start = sum(profile.model["start"] for profile in profiles) / len(profiles)
-    return replace(profiles[0], model={"trees": trees, "depth": depth, "start": start})
+    return replace(profiles[0], model={"trees": trees, "start": start})
 
 
 def _identity(data: Mapping[str, Any]) -> Identity:
@@ -223,94 +225,6 @@ def _identity(data: Mapping[str, Any]) -> Identity:
     return Identity({key: value for key, value in data.items() if key != "declared"}, frozenset(declared))
 
 
-class _Logistic:
-    def __init__(self, model: Mapping[str, Any]) -> None:
-        mean, scale, weights = (np.asarray(model[key], dtype=np.float64) for key in ("mean", "scale", "weights"))
-        if not mean.shape == scale.shape == weights.shape or mean.ndim != 1 or (scale <= 0).any():
-            raise ValueError("mean, scale and weights must be equally long, scales above 0")
-        self._weights = weights / scale
-        self._intercept = float(model["intercept"]) - float(mean @ self._weights)
-
-    def __call__(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        z: NDArray[np.float64] = rows @ self._weights + self._intercept
-        return z
-
-
-_BLOCK = 1 << 16
-"""Rows that are made ready for judging at a time: of a whole log they would take several times its table."""
-_MANY = 256
-"""Rows that are judged together: so many stay in a processor's cache."""
-_FEW = 8  # rows of a look, whose beginnings are kept
-_THREADS = 4  # more than these wait for one another
-
-
-class _Boosted:
-    """Trees side by side: all of them take a step down at once, in flat arrays that fit into a processor's cache."""
-
-    def __init__(self, model: Mapping[str, Any]) -> None:
-        trees = model["trees"]
-        self._depth, self._start = int(model["depth"]), float(model["start"])
-        sizes = [len(tree["feature"]) for tree in trees]
-        if not 0 < self._depth <= max(sizes):
-            raise ValueError(f"depth must be 1 to {max(sizes)}")
-        first = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-        self._root = first.astype(np.int64)
-        self._begun: dict[tuple[int, int], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
-        """By how many rows of how many numbers: the roots of all trees, and where the numbers of each row begin."""
-
-        def flat(name: str, kind: Any) -> NDArray[Any]:
-            columns = [np.asarray(tree[name], dtype=kind) for tree in trees]
-            if [len(column) for column in columns] != sizes:
-                raise ValueError(f"a tree's {name} must have as many entries as it has nodes")
-            return np.concatenate(columns)
-
-        self._feature, self._threshold, self._value = (
-            flat("feature", np.int64),
-            flat("threshold", float),
-            flat("value", float),
-        )
-        if (self._feature < 0).any():
-            raise ValueError("a tree's features must be at least 0")
-        self._widest = int(self._feature.max(initial=0))
-        children = np.stack([flat("left", np.int64), flat("right", np.int64)], axis=1)
-        if (children < 0).any() or (children >= np.repeat(sizes, sizes)[:, None]).any():
-            raise ValueError("a tree's children must be nodes of it")
-        self._children = (children + np.repeat(first, sizes)[:, None]).ravel()
-
-    def __call__(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        z: NDArray[np.float64] = np.empty(len(rows))
-
-        def fill(i: int) -> None:
-            z[i : i + _MANY] = self._some(np.ascontiguousarray(rows[i : i + _MANY]))
-
-        starts = range(0, len(rows), _MANY)
-        if len(starts) < 2 * _THREADS:
-            for i in starts:
-                fill(i)
-        else:
-            with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
-                for _ in pool.map(fill, starts):  # rows are judged one by one: the same whatever the threads
-                    pass
-        return z
-
-    def _some(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        n, width = rows.shape
-        if self._widest >= width:
-            raise IndexError(f"a tree looks at feature {self._widest} of {width}")
-        flat = rows.ravel()
-        node, offset = self._begin(n, width)
-        # All places are within bounds by now: `clip` is how numpy is told not to look again.
-        for _ in range(self._depth):
-            at = offset + self._feature.take(node, mode="clip")
-            above = flat.take(at, mode="clip") > self._threshold.take(node, mode="clip")
-            node = self._children.take(2 * node + above, mode="clip")
-        z: NDArray[np.float64] = self._value.take(node, mode="clip").reshape(n, -1).sum(-1) + self._start
-        return z
-
-    def _begin(self, n: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        begun = self._begun.get((n, width))
-        if begun is None:
-            begun = np.tile(self._root, n), np.repeat(np.arange(n) * width, len(self._root))
-            if n <= _FEW:
-                self._begun[n, width] = begun
-        return begun
+def _probability(margins: NDArray[np.float64]) -> NDArray[np.float64]:
+    probability: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-np.minimum(np.maximum(margins, -700), 700)))
+    return probability
