@@ -65,8 +65,8 @@ class _Flight:
     """What is appended after the first `landed_at` tokens of the response, where it lands."""
     landed_at: int = 0
     over: bool = False
-    stale: int = 0
-    """Times that what comes off the device is not its own: it was decoded before a landing began."""
+    past: int = 0
+    """Tokens that were decoded for it past where it was cut back."""
     unit: Any = None
     """The hidden state at its last boundary, while it waits to be taken up again."""
     joined: float | None = None
@@ -82,8 +82,12 @@ class _Chunk:
     """Steps that are under way, or done, and whose they are."""
 
     rows: list[_Flight]
+    lands: list[bool]
+    """Which of them were writing what a landing asks for."""
     steps: Steps
     boundary: bool
+    by: int
+    """Steps that the device had been given in all."""
 
 
 class Batch:
@@ -126,6 +130,8 @@ class Batch:
         self.ready: deque[tuple[_Flight, Reading, int]] = deque()
         """Requests that were read and wait for a slot: with whom, and which of them."""
         self.under_way: _Chunk | None = None
+        self.given = 0
+        """Steps that the device has been given."""
         self.phase = 0
         """Steps since the last boundary."""
         # Looking at tokens is free on the CPU; elsewhere it would stall the device at every token.
@@ -140,31 +146,38 @@ class Batch:
                 try:
                     yield from self._run()
                 except _FullError as error:
-                    yield from self._look_at_the_last()
+                    yield from self._catch_up()
                     self._begin_again(error)
         finally:
             self.host.close()
 
     def _run(self) -> Iterator[Completion]:
         self._fill()
-        while self.rows or self.under_way is not None:
+        while self.rows or self.under_way is not None or self.host.waits:
             done, self.under_way = self.under_way, self._decode() if self.rows else None
             if not self.slots.works_ahead:
                 done, self.under_way = self.under_way, None
             if done is not None:
-                yield from self._look(done, ahead=self.under_way is not None)
+                self._hand_over(done)
+                self._read_ahead()
+            yield from self._heed(self._has_time)
             if not self.rows:
                 self.phase = 0
             if self.phase == 0:
                 if self._too_many():
-                    yield from self._look_at_the_last()
+                    yield from self._catch_up()
                 self._fill()
 
-    def _look_at_the_last(self) -> Iterator[Completion]:
-        """Wait for the chunk under way, so that nothing is."""
+    def _has_time(self) -> bool:
+        """Whether nothing else is to be done: the device has enough to do for now, or will have nothing more."""
+        return self.under_way is None or self.under_way.steps.under_way
+
+    def _catch_up(self) -> Iterator[Completion]:
+        """Wait for the chunk under way and for all that rows have to say, so that nothing is under way."""
         chunk, self.under_way = self.under_way, None
         if chunk is not None:
-            yield from self._look(chunk, ahead=False)
+            self._hand_over(chunk)
+        yield from self._heed(lambda: True)
 
     def _begin_again(self, error: _FullError) -> None:
         """With half of the slots: what was written is read anew, and nothing is lost but the chunk that failed."""
@@ -196,41 +209,24 @@ class Batch:
         if self.stop is not None:
             steps = min(steps, *(row.budget - len(row.written) for row in self.rows if not row.lands), steps)
             steps = min(steps, _LANDING) if any(row.lands for row in self.rows) else steps
-        self.phase += self.slots.run(steps, stop=self.stop)
+        ran = self.slots.run(steps, stop=self.stop)
+        self.given += ran
+        self.phase += ran
         boundary = self.phase == self.chunk_size
         self.phase = 0 if boundary else self.phase
-        return _Chunk(list(self.rows), self.slots.take(boundary=boundary, keep_hidden=self.keep_hidden), boundary)
+        steps_run = self.slots.take(boundary=boundary, keep_hidden=self.keep_hidden)
+        return _Chunk(list(self.rows), [row.lands for row in self.rows], steps_run, boundary, self.given)
 
-    def _look(self, chunk: _Chunk, *, ahead: bool) -> Iterator[Completion]:
-        """Let rows take what they wrote: some end and leave, some are landed."""
-        lines = self._lines(chunk)
-        replies = self.host.take(lines, self._read_ahead) if lines.rows else {}
-        self._answer_questions(replies)
-        self._land(replies, ahead)
-        ended: set[int] = set()
-        for slot, row in enumerate(self.rows):
-            reply = replies.get(row.index)
-            if reply is None or reply.done is None:
-                continue
-            row.over = True
-            assert row.joined is not None
-            reply.done.seconds = time.perf_counter() - row.joined
-            reply.done.decoded += self.chunk_size if ahead else 0
-            ended.add(slot)
-            yield reply.done
-        self._keep_all_but(ended)
-
-    def _lines(self, chunk: _Chunk) -> Lines:
-        """What is the rows' own of a chunk."""
+    def _hand_over(self, chunk: _Chunk) -> None:
+        """Let whoever looks after the rows have what they wrote, as far as it is theirs."""
         chunk.steps.wait()
-        own: list[int] = []
-        for line, row in enumerate(chunk.rows):
-            if row.over:
-                continue
-            if row.stale:
-                row.stale -= 1
-                continue
-            own.append(line)
+        own = [
+            line
+            for line, (row, lands) in enumerate(zip(chunk.rows, chunk.lands, strict=True))
+            if not row.over and row.lands == lands
+        ]
+        if not own:
+            return
         ids, signals, cosines, hidden = (
             None if tensor is None else tensor.cpu().numpy() for tensor in chunk.steps.tensors
         )
@@ -240,17 +236,35 @@ class Batch:
             row.written += tokens
             if cosines is not None and len(row.written) <= self.chunk_size:
                 cosines[line] = np.nan  # its first boundary
-        return Lines([row.index for row in chunk.rows], ids, signals, cosines, hidden, chunk.boundary).part(own)
+        rows = [row.index for row in chunk.rows]
+        self.host.take(Lines(rows, chunk.lands, ids, signals, cosines, hidden, chunk.boundary, chunk.by).part(own))
+
+    def _heed(self, patient: Callable[[], bool]) -> Iterator[Completion]:
+        """Do what rows say: some are answered, some are landed, some end and leave."""
+        while replies := self.host.replies(patient):
+            self._answer_questions(replies)
+            self._land(replies)
+            ended: set[int] = set()
+            for slot, row in enumerate(self.rows):
+                reply = replies.get(row.index)
+                if reply is None or reply.done is None:
+                    continue
+                row.over = True
+                assert row.joined is not None
+                reply.done.seconds = time.perf_counter() - row.joined
+                reply.done.decoded += row.past + self.given - reply.by
+                ended.add(slot)
+                yield reply.done
+            self._keep_all_but(ended)
 
     def _answer_questions(self, replies: Replies) -> None:
-        """What rows ask of the model is found out for all of them together, until none asks any more."""
-        while asking := {index: reply.asks for index, reply in replies.items() if reply.asks is not None}:
-            for index in asking:
-                del replies[index]
+        """What rows ask of the model is found out for all of them together."""
+        asking = {index: reply.asks for index, reply in replies.items() if reply.asks is not None}
+        if asking:
             answers = zip(asking, self.probe(list(asking.values())), strict=True)
-            replies |= self.host.tell({index: written.probe() for index, (written,) in answers})
+            self.host.tell({index: written.probe() for index, (written,) in answers})
 
-    def _land(self, replies: Replies, ahead: bool) -> None:
+    def _land(self, replies: Replies) -> None:
         """Rows that were halted before their answer was written go on in their slots and write it."""
         slots = {row.index: slot for slot, row in enumerate(self.rows)}
         landing = {slots[index]: reply for index, reply in replies.items() if reply.lands is not None}
@@ -259,7 +273,7 @@ class Batch:
         for slot, reply in landing.items():
             row = self.rows[slot]
             del row.written[reply.at :]
-            row.lands, row.stale = True, int(ahead)
+            row.lands, row.past = True, row.past + self.given - reply.by
             row.landing, row.landed_at = reply.lands or [], reply.at
         self._force(list(landing))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
@@ -87,19 +88,18 @@ class SlotCache(Cache):  # type: ignore[misc]
         self.size, self.capacity = size, capacity
         self.slots = torch.arange(size, device=self.device)
 
-    def put(self, prefill: Cache, rows: Sequence[int], begins: Sequence[int], slots: Sequence[int], width: int) -> None:
-        """Copy prefilled texts into slots: of row `rows[i]` the `width` columns from `begins[i]` on.
+    def put(self, prefill: Cache, row: Tensor, begin: Tensor, slot: Tensor, width: int) -> None:
+        """Copy prefilled texts into slots: of row `row[i]` the `width` columns from `begin[i]` on.
 
         What is copied past the end of a text lies past its position, and weighs nothing.
         """
-        row, slot, begin = (on_device(one, self.device) for one in (rows, slots, begins))
         last = prefill.layers[0].keys.shape[2] - 1
         ahead = torch.arange(width, device=self.device)
         column = (begin[:, None] + ahead).clamp_max(last)[:, None]
         for mine, theirs in zip(self.layers, prefill.layers, strict=True):
             for buffer, new in ((mine.keys, theirs.keys), (mine.values, theirs.values)):
                 heads = torch.arange(new.shape[1], device=self.device)[:, None]
-                together = max(1, _COPIED // (len(rows) * width * new.shape[-1] * new.element_size()))
+                together = max(1, _COPIED // (len(row) * width * new.shape[-1] * new.element_size()))
                 for some in torch.split(heads, together):  # the copy is in memory once more
                     buffer[slot[:, None, None], some, ahead] = new[row[:, None, None], some, column]
 
@@ -125,6 +125,11 @@ def on_device(values: Any, device: torch.device) -> Tensor:
     """Numbers brought to a device, which does not have to be waited for."""
     tensor = torch.as_tensor(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+def columns_on_device(device: torch.device, *columns: Sequence[int]) -> tuple[Tensor, ...]:
+    """Several numbers of each request, brought to a device together."""
+    return on_device(np.array(columns, dtype=np.int64), device).unbind()
 
 
 def survivors(count: int, leaving: set[int]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -20,19 +21,24 @@ class Lines(NamedTuple):
 
     rows: Sequence[int]
     """Which they are."""
+    lands: Sequence[bool]
+    """Of each whether it was writing what a landing asks for: otherwise a row that lands by now has been cut back."""
     ids: NDArray[np.int64]
     signals: NDArray[np.float32]
     cosines: NDArray[np.float32] | None
     """At a boundary; NaN where a row has nothing to be compared with."""
     hidden: NDArray[np.float32] | None
     boundary: bool
+    by: int
+    """Steps that the device had been given by then."""
 
     def part(self, of: Sequence[int]) -> Lines:
         """Some of the lines."""
         some = list(of)
         cosines = None if self.cosines is None else self.cosines[some]
         hidden = None if self.hidden is None else self.hidden[some]
-        return Lines([self.rows[i] for i in some], self.ids[some], self.signals[some], cosines, hidden, self.boundary)
+        rows, lands = [self.rows[i] for i in some], [self.lands[i] for i in some]
+        return Lines(rows, lands, self.ids[some], self.signals[some], cosines, hidden, self.boundary, self.by)
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class Reply:
         lands: Tokens to append to the first `at` of its response.
         done: It is over.
         score: What a monitor of drift is to be told of a row that is over.
+        by: Steps that the device had been given when it wrote the last of what this rests on.
     """
 
     asks: Fork | None = None
@@ -51,6 +58,7 @@ class Reply:
     at: int = 0
     done: Completion | None = None
     score: float | None = None
+    by: int = 0
 
 
 Replies = dict[int, Reply]
@@ -60,12 +68,24 @@ Replies = dict[int, Reply]
 class Host(Protocol):
     """Whoever looks after the rows."""
 
-    def take(self, lines: Lines, meanwhile: Callable[[], None]) -> Replies:
-        """What those rows say that do not simply go on; `meanwhile` is done before they are waited for."""
+    def take(self, lines: Lines) -> None:
+        """Hand over what rows wrote."""
         ...
 
-    def tell(self, probes: dict[int, Probe]) -> Replies:
-        """The same after rows were told what they had asked."""
+    def tell(self, probes: dict[int, Probe]) -> None:
+        """Answer what rows have asked."""
+        ...
+
+    def replies(self, patient: Callable[[], bool]) -> Replies:
+        """What rows have said since the last time that do not simply go on.
+
+        What was handed over last is waited for as long as `patient` says so, and what was before it in any case.
+        """
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything that was handed over has not been answered."""
         ...
 
     def close(self) -> None:
@@ -83,40 +103,74 @@ class Desk:
 
     def __init__(self, rows: Sequence[Row], eos: frozenset[int]) -> None:
         self._rows, self._eos = rows, eos
+        self._said: Replies = {}
+        self._by = 0
+        self._later: dict[int, deque[_Line]] = {}
+        """What was written by rows that ask: they take nothing before they are told."""
 
-    def take(self, lines: Lines, meanwhile: Callable[[], None] = lambda: None) -> Replies:
+    waits = False
+
+    def take(self, lines: Lines) -> None:
         """Let rows take what they wrote."""
-        meanwhile()
+        self._by = lines.by
         ids, signals = lines.ids.tolist(), lines.signals.swapaxes(1, 2).tolist()
         cosines: list[Any] = [None] * len(ids) if lines.cosines is None else lines.cosines.tolist()
-        replies: Replies = {}
-        for line, index in enumerate(lines.rows):
-            row = self._rows[index]
-            if lines.hidden is not None and not row.lands:
-                row.done.hidden.append(lines.hidden[line])
-            cosine = cosines[line]
-            cosine = None if cosine is None or cosine != cosine else cosine
-            row.take(ids[line], signals[line], self._eos, cosine, boundary=lines.boundary)
-            self._reply(index, replies)
-        return replies
+        for i, (index, lands, cosine) in enumerate(zip(lines.rows, lines.lands, cosines, strict=True)):
+            known = None if cosine is None or cosine != cosine else cosine
+            hidden = None if lines.hidden is None else lines.hidden[i]
+            line = _Line(ids[i], signals[i], known, hidden, lines.boundary, lands)
+            if index in self._later:
+                self._later[index].append(line)
+            else:
+                self._take(index, line)
 
-    def tell(self, probes: dict[int, Probe]) -> Replies:
-        """Answer rows."""
-        replies: Replies = {}
+    def tell(self, probes: dict[int, Probe]) -> None:
+        """Answer rows, and let them take what they wrote meanwhile."""
         for index, probe in probes.items():
             self._rows[index].tell(probe)
-            self._reply(index, replies)
-        return replies
+            later = self._later.pop(index, deque())
+            self._heed(index)
+            while later and index not in self._later:
+                self._take(index, later.popleft())
+            if later:
+                self._later[index] = later
+
+    def replies(self, patient: Callable[[], bool] = lambda: True) -> Replies:
+        """What rows have said."""
+        said, self._said = self._said, {}
+        return said
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _reply(self, index: int, replies: Replies) -> None:
+    def _take(self, index: int, line: _Line) -> None:
+        row = self._rows[index]
+        if row.over or row.lands != line.lands:
+            return  # it was decoded before what came to an end was found out
+        if line.hidden is not None and not row.lands:
+            row.done.hidden.append(line.hidden)
+        row.take(line.ids, line.signals, self._eos, line.cosine, boundary=line.boundary)
+        self._heed(index)
+
+    def _heed(self, index: int) -> None:
+        """Note what a row says."""
         row = self._rows[index]
         if row.over:
-            replies[index] = Reply(done=row.close(), score=row.session.method.reported)
+            self._said[index] = Reply(done=row.close(), score=row.session.method.reported, by=self._by)
         elif isinstance(row.directive, Ask):
-            replies[index] = Reply(asks=row.fork())
+            self._said[index] = Reply(asks=row.fork(), by=self._by)
+            self._later[index] = deque()
         elif isinstance(row.directive, Force):
             at = len(row.done.token_ids)
-            replies[index] = Reply(lands=row.land(), at=at)
+            self._said[index] = Reply(lands=row.land(), at=at, by=self._by)
+
+
+class _Line(NamedTuple):
+    """What one row wrote."""
+
+    ids: list[int]
+    signals: list[list[float]]
+    cosine: float | None
+    hidden: NDArray[np.float32] | None
+    boundary: bool
+    lands: bool

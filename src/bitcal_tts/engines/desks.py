@@ -8,6 +8,9 @@ import os
 import signal
 import warnings
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from bitcal_tts.engines.base import EngineError
@@ -15,8 +18,9 @@ from bitcal_tts.engines.desk import Desk, Host, Lines, Replies
 from bitcal_tts.engines.row import Row
 from bitcal_tts.halting.controller import Probe
 
-_ROWS_EACH = 8  # rows in flight that are worth a process
+_ROWS_EACH = 4  # rows in flight that are worth a process
 _MOST = 24
+_PATIENCE = 5e-4  # seconds between looks at whether the device needs more to do
 
 
 def host_for(rows: Sequence[Row], eos: frozenset[int], *, in_flight: int, processes: int | None) -> Host:
@@ -49,20 +53,45 @@ class Desks:
             there.close()
             self._ends.append(here)
             self._processes.append(process)
+        self._unanswered = [0] * processes
 
-    def take(self, lines: Lines, meanwhile: Callable[[], None]) -> Replies:
+    def take(self, lines: Lines) -> None:
         """Each its share, all at once."""
         shares: list[list[int]] = [[] for _ in self._ends]
         for line, index in enumerate(lines.rows):
             shares[index % len(self._ends)].append(line)
-        return self._ask([("take", lines.part(share)) if share else None for share in shares], meanwhile)
+        for i, share in enumerate(shares):
+            if share:
+                self._send(i, ("take", lines.part(share)))
 
-    def tell(self, probes: dict[int, Probe]) -> Replies:
+    def tell(self, probes: dict[int, Probe]) -> None:
         """Each its share."""
         shares: list[dict[int, Probe]] = [{} for _ in self._ends]
         for index, probe in probes.items():
             shares[index % len(self._ends)][index] = probe
-        return self._ask([("tell", share) if share else None for share in shares])
+        for i, share in enumerate(shares):
+            if share:
+                self._send(i, ("tell", share))
+
+    def replies(self, patient: Callable[[], bool]) -> Replies:
+        """What has come, and what is worth waiting for."""
+        said: Replies = {}
+        while waiting := {end: i for i, end in enumerate(self._ends) if self._unanswered[i]}:
+            behind = max(self._unanswered) > 1
+            ready = wait(list(waiting), timeout=None if behind else _PATIENCE if patient() else 0)
+            for end in ready:
+                said |= self._receive(waiting[end])
+            if not ready and not behind and not patient():
+                break
+        for index, reply in said.items():
+            if reply.done is not None:
+                self._rows[index].session.method.report(reply.score)
+        return said
+
+    @property
+    def waits(self) -> bool:
+        """Whether any of them has not answered."""
+        return any(self._unanswered)
 
     def close(self) -> None:
         """End them."""
@@ -71,27 +100,27 @@ class Desks:
         for process in self._processes:
             process.join()
 
-    def _ask(self, messages: Sequence[tuple[str, Any] | None], meanwhile: Callable[[], None] = lambda: None) -> Replies:
-        asked = [end for end, message in zip(self._ends, messages, strict=True) if message is not None]
+    def _send(self, i: int, message: tuple[str, Any]) -> None:
         try:
-            for end, message in zip(self._ends, messages, strict=True):
-                if message is not None:
-                    end.send(message)
-            meanwhile()
-            answers = [end.recv() for end in asked]
+            self._ends[i].send(message)
+        except OSError as error:
+            raise _died(error) from None
+        self._unanswered[i] += 1
+
+    def _receive(self, i: int) -> Replies:
+        try:
+            answer = self._ends[i].recv()
         except (EOFError, OSError) as error:
-            raise EngineError(
-                f"a process that looks after rows has died ({error!r}): was there too little memory?"
-            ) from None
-        replies: Replies = {}
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-            replies |= answer
-        for index, reply in replies.items():
-            if reply.done is not None:
-                self._rows[index].session.method.report(reply.score)
+            raise _died(error) from None
+        self._unanswered[i] -= 1
+        if isinstance(answer, BaseException):
+            raise answer
+        replies: Replies = answer
         return replies
+
+
+def _died(error: Exception) -> EngineError:
+    return EngineError(f"a process that looks after rows has died ({error!r}): was there too little memory?")
 
 
 def _work(end: Any, desk: Desk, others: list[Any]) -> None:
@@ -102,16 +131,26 @@ def _work(end: Any, desk: Desk, others: list[Any]) -> None:
     warnings.simplefilter("ignore")
     for other in others:
         other.close()
-    while True:
+    inbox: SimpleQueue[tuple[str, Any] | None] = SimpleQueue()
+    # By a thread of its own: whoever sends is never held up, and so never waits for one who waits for him.
+    Thread(target=_read, args=(end, inbox), daemon=True).start()
+    while (message := inbox.get()) is not None:
+        name, what = message
         try:
-            name, message = end.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            answer: Any = getattr(desk, name)(message)
+            getattr(desk, name)(what)
+            answer: Any = desk.replies()
         except Exception as error:
             answer = error
         try:
             end.send(answer)
         except OSError:
+            return
+
+
+def _read(end: Any, inbox: SimpleQueue[tuple[str, Any] | None]) -> None:
+    while True:
+        try:
+            inbox.put(end.recv())
+        except (EOFError, OSError):
+            inbox.put(None)
             return

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import DynamicCache
@@ -82,18 +83,18 @@ class Forward:
     def _run(self, prompts: list[list[int]], keep: int, **options: Any) -> Any:
         """The model on left-padded prompts, with the logits of their last `keep` positions."""
         width = max(map(len, prompts))
-        ids = torch.zeros(len(prompts), width, dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt) :] = torch.tensor(prompt)
-            mask[row, width - len(prompt) :] = 1
-        positions = (mask.cumsum(-1) - 1).clamp_min(0)
+        ids = np.zeros((len(prompts), width), dtype=np.int64)
+        for row, prompt in zip(ids, prompts, strict=True):
+            row[width - len(prompt) :] = prompt
+        there = on_device(ids, self.device)
+        padding = on_device(np.array([width - len(prompt) for prompt in prompts]), self.device)
+        positions = torch.arange(width, device=self.device) - padding[:, None]
         padded = min(map(len, prompts)) < width
         with sdpa_kernel(_KERNELS) if self.device.type == "cuda" else nullcontext():
             return self._model(
-                input_ids=on_device(ids, self.device),
-                attention_mask=on_device(mask, self.device) if padded else None,
-                position_ids=on_device(positions, self.device),
+                input_ids=there,
+                attention_mask=(positions >= 0).long() if padded else None,
+                position_ids=positions.clamp_min(0),
                 logits_to_keep=keep,
                 **options,
             )

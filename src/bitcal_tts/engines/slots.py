@@ -2,6 +2,8 @@
 
 Everything a step reads and writes lies in buffers that stay where they are, so that on a GPU a step is captured once
 for a number of rows and a width of the cache, and replayed: Python and the launching of kernels take no part in it.
+Nothing here waits for the device but `Steps.wait`. (`buffer[at] = 0` would: the number is copied to the device, and the
+copy waited for; `index_fill_` takes it along with the kernel.)
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from bitcal_tts.engines.base import Decoding
-from bitcal_tts.engines.cache import SlotCache, on_device
+from bitcal_tts.engines.cache import SlotCache, columns_on_device, on_device
 from bitcal_tts.engines.forward import Forward
 from bitcal_tts.engines.graphs import CapturedSteps
 from bitcal_tts.engines.memory import room
@@ -22,6 +24,7 @@ from bitcal_tts.engines.sampling import N_SIGNALS, choose, token_signals, unit_r
 
 Tensor = torch.Tensor
 _FORCED = 32  # tokens of a landing that buffers are made for; they grow
+_SOON = 3  # of so many steps one is enough for the host to give the device more to do
 _SPARE = 2  # a cache that takes less than one in so many of the bytes there are is made whole at once
 
 
@@ -34,6 +37,13 @@ class Steps(NamedTuple):
     hidden: Tensor | None
     ready: Any
     """An event that the copies to the host wait for; None where nothing was copied."""
+    soon: Any = None
+    """An event a little before the last of the steps; None where nobody works ahead."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the device will not be done with them soon."""
+        return self.soon is not None and not self.soon.query()
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
@@ -93,6 +103,7 @@ class Slots:
         self._captured = CapturedSteps(self._step, capture=capture) if self.device.type == "cuda" else None
         self._due = False  # tokens were chosen that the model has not read yet
         self._filled = 0
+        self._soon: Any = None
 
     @property
     def longest(self) -> int:
@@ -140,8 +151,7 @@ class Slots:
             self._allocate(reading, begin)
         assert self._cache is not None
         self.reserve(width + 1)
-        at = self._place(reading, which, lengths, slots)
-        self._prompts[at] = on_device(list(prompts), self.device)
+        at = self._place(reading, which, lengths, slots, prompts)
         if draws is not None:
             self._uniform[at, : draws.shape[1]] = on_device(draws, self.device)
 
@@ -152,22 +162,30 @@ class Slots:
         """
         reading = self.read(texts)
         self._allocate(reading, self._whole)
-        self._place(reading, rows, lengths, range(len(rows)))
+        self._place(reading, rows, lengths, range(len(rows)), lengths)
         return reading.logits
 
-    def _place(self, reading: Reading, which: Sequence[int], lengths: Sequence[int], slots: Sequence[int]) -> Tensor:
+    def _place(
+        self,
+        reading: Reading,
+        which: Sequence[int],
+        lengths: Sequence[int],
+        slots: Sequence[int],
+        prompts: Sequence[int],
+    ) -> Tensor:
         """Give slots to some of the texts that were read, of each its first tokens; the slots, on the device."""
         assert self._cache is not None
         padded = max(reading.lengths)
-        self._cache.put(reading.cache, which, [padded - reading.lengths[i] for i in which], slots, max(lengths))
-        rows, at = on_device(list(which), self.device), on_device(list(slots), self.device)
+        begins = [padded - reading.lengths[i] for i in which]
+        rows, at, begin, length, prompt = columns_on_device(self.device, which, slots, begins, lengths, prompts)
+        self._cache.put(reading.cache, rows, begin, at, max(lengths))
         self.lengths[list(slots)] = lengths
         self.count = max(self.count, 1 + max(slots))
-        self._positions[at] = on_device(list(lengths), self.device)
+        self._positions[at], self._prompts[at] = length, prompt
         self._logits[at], self._hidden[at] = reading.logits[rows].to(self._logits.dtype), reading.hidden[rows]
-        self._unit[at] = 0.0  # nothing to compare with yet
-        self._greedy[at] = False
-        self._n_forced[at] = 0
+        self._unit.index_fill_(0, at, 0.0)  # nothing to compare with yet
+        self._greedy.index_fill_(0, at, False)
+        self._n_forced.index_fill_(0, at, 0)
         return at
 
     def _allocate(self, like: Reading, capacity: int) -> None:
@@ -194,13 +212,14 @@ class Slots:
         if longest > self._forced.shape[1]:
             self._forced = torch.nn.functional.pad(self._forced, (0, longest - self._forced.shape[1]))
             self._forget_captured()
-        at = on_device(list(slots), self.device)
-        padded = [ids + [0] * (self._forced.shape[1] - len(ids)) for ids in forced]
-        self._forced[at] = on_device(padded, self.device)
-        self._n_forced[at] = on_device([len(ids) for ids in forced], self.device)
-        self._at_forced[at] = 0
-        self._greedy[at] = True
-        self._positions[at] = on_device(list(lengths), self.device)
+        numbers = np.zeros((len(slots), 3 + self._forced.shape[1]), dtype=np.int64)
+        for line, slot, length, ids in zip(numbers, slots, lengths, forced, strict=True):
+            line[: 3 + len(ids)] = [slot, length, len(ids), *ids]
+        there = on_device(numbers, self.device)
+        at = there[:, 0]
+        self._positions[at], self._n_forced[at], self._forced[at] = there[:, 1], there[:, 2], there[:, 3:]
+        self._at_forced.index_fill_(0, at, 0)
+        self._greedy.index_fill_(0, at, True)
         self.lengths[list(slots)] = lengths
 
     def keep(self, order: Sequence[int]) -> None:
@@ -208,7 +227,7 @@ class Slots:
         to = [new for new, old in enumerate(order) if new != old]
         slots = [order[new] for new in to]
         if to and self._cache is not None:
-            here, there = on_device(slots, self.device), on_device(to, self.device)
+            here, there = columns_on_device(self.device, slots, to)
             self._cache.move(there, here, int(self.lengths[slots].max()))
             self.lengths[to] = self.lengths[slots]
             for buffer in (
@@ -262,9 +281,7 @@ class Slots:
             return Steps(ids, signals, cosines, hidden, None)
         ids, signals = _to_host(ids), _to_host(signals)
         cosines, hidden = (None if tensor is None else _to_host(tensor) for tensor in (cosines, hidden))
-        ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        ready.record()
-        return Steps(ids, signals, cosines, hidden, ready)
+        return Steps(ids, signals, cosines, hidden, _event(), self._soon)
 
     def suits(self, size: range, decoding: Decoding, *, steps: int, longest: int, most_new: int) -> bool:
         """Whether these slots, when they are free, will do for other requests; `size`: so many slots."""
@@ -316,8 +333,10 @@ class Slots:
         width = self.longest + steps
         self.reserve(width)
         rows = min(self.size, few_sizes(self.count))
-        for _ in range(steps):
+        for left in reversed(range(steps)):
             self._captured.run(rows, min(bucket(width), self._cache.capacity))
+            if left == steps // _SOON:
+                self._soon = _event()
         self.lengths[: self.count] += steps
         self._filled += steps
 
@@ -372,3 +391,10 @@ def few_sizes(count: int) -> int:
 
 def _to_host(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+
+
+def _event() -> Any:
+    """What the device has been given so far, to be asked whether it is done."""
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return event
