@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 import warnings
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from bitcal_tts.engines import slots as slots_module
 from bitcal_tts.engines import transformers as transformers_module
 from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
 from bitcal_tts.engines.batch import OutOfMemoryWarning
+from bitcal_tts.engines.desk import Desk
 from bitcal_tts.engines.desks import Desks, host_for
 from bitcal_tts.engines.slots import Slots, bucket, few_sizes
 from bitcal_tts.engines.transformers import TransformersEngine
@@ -126,12 +128,14 @@ class Ahead(Slots):
         return steps._replace(ids=steps.ids.clone(), signals=steps.signals.clone())
 
 
-@pytest.mark.parametrize("name", ["landed", "truncate", "complete"])
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("name", ["landed", "truncate", "complete", "deer"])
 def test_working_ahead_and_reading_ahead_change_nothing(
-    thinking_engine: Any, name: str, monkeypatch: pytest.MonkeyPatch
+    thinking_engine: Any, name: str, slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor does a process that answers only when the device has gone on: what was decoded meanwhile is cut off."""
     opening, close = thinking_engine.thinking
-    options = {"threshold": 40.0} if name == "truncate" else {}
+    options = {"truncate": {"threshold": 40.0}, "deer": {"threshold": 0.5}}.get(name, {})
     method = build_method(name, bits=32, budget=100, answers="gsm8k", opening=opening, close=close, **options)
     asked = requests(9, method)
     plain = {c.id: told(c) for c in thinking_engine.decode(asked, Decoding(0.7, seed=3), batch_size=3)}
@@ -139,9 +143,27 @@ def test_working_ahead_and_reading_ahead_change_nothing(
     monkeypatch.setattr(transformers_module, "Slots", Ahead)
     monkeypatch.setattr(Ahead, "readings", [])
     monkeypatch.setattr(batch_module, "_AHEAD", 500 * engine._forward.bytes_per_token)
-    done = {c.id: told(c) for c in engine.decode(asked, Decoding(0.7, seed=3), batch_size=3)}
+    if slow:
+        take = Desk.take
+
+        def slowly(self: Desk, lines: Any) -> None:
+            time.sleep(0.2 * (os.getpid() % 2))
+            take(self, lines)
+
+        monkeypatch.setattr(Desk, "take", slowly)
+    hand_over, behind = Desks.take, list[int]()
+
+    def handed_over(self: Desks, lines: Any) -> None:
+        hand_over(self, lines)
+        behind.append(max(self._unanswered))
+
+    monkeypatch.setattr(Desks, "take", handed_over)
+    completions = list(engine.decode(asked, Decoding(0.7, seed=3), batch_size=3))
+    done = {c.id: told(c) for c in completions}
     engine.close()
     assert done == plain
+    assert min(c.decoded - len(c.token_ids) for c in completions) > 0  # and counted
+    assert not slow or max(behind) == 2
     assert sum(Ahead.readings) == 9  # every request once,
     assert len(Ahead.readings) < 5 < 1 + len(asked)  # and the later ones together, before there was a slot for them
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from bitcal_tts.halting.answers import FORMATS, Gsm8k, MarkedText, Released, as_number
+from bitcal_tts.halting.exchange import Tokens
 from bitcal_tts.halting.methods import build_method
-from bitcal_tts.halting.session import Session, Tokens
+from bitcal_tts.halting.session import Session
 
 STRICT = Gsm8k()
 

@@ -9,10 +9,11 @@ import pytest
 
 from bitcal_tts import Action, Step, build_method
 from bitcal_tts.halting.controller import Decision, Probe
+from bitcal_tts.halting.exchange import Ask, Directive, End, Force, Go, Tokens
 from bitcal_tts.halting.landing import Landing, landing
 from bitcal_tts.halting.rules import RULES
 from bitcal_tts.halting.rules.deer import confidence
-from bitcal_tts.halting.session import Ask, Directive, End, Force, Go, Session, Tokens
+from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.signals import TEXT_ONLY, Signals
 
 

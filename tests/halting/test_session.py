@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 from bitcal_tts import Ask, End, Force, Go, Probe, Session, Signals, Token, Tokens, build_method
 from bitcal_tts.calibration.recording import BLANK, Walker
 from bitcal_tts.halting.controller import Decision
+from bitcal_tts.halting.exchange import Directive, Weigh
 from bitcal_tts.halting.landing import Landing
 from bitcal_tts.halting.methods import to_the_end
-from bitcal_tts.halting.session import Directive
-from bitcal_tts.halting.settled import SettledParameters
+from bitcal_tts.halting.profile import Profile
+from bitcal_tts.halting.settled import Settled, SettledParameters
 
 TEXT = ["Let", " me", " see", ".", " 3", " +", " 4", " =", " 7", ".\n", "So", " ####", " 7", "\n", "more", " words"]
+
+
+class Unpromising(Settled):
+    promises = False
 
 
 def truncate(at: float, **options: Any) -> Any:
@@ -189,6 +194,40 @@ def test_a_question_may_be_answered_later() -> None:
     assert (session.probe_tokens, session.decoded) == (12, 16)
     with pytest.raises(ValueError, match="no probe was asked for"):
         session.tell(Probe("", 1, (), 0.0, 0))
+
+
+def test_looks_may_be_weighed_later_and_come_to_the_same() -> None:
+    """By whoever has many of them; tokens that come in the meantime wait."""
+    texts = [LONG[i : i + 3] for i in range(0, len(LONG), 3)]
+    weights = {"mean": [0.0, 0.0], "scale": [1.0, 1.0], "weights": [1.0, 3.0], "intercept": -3.5}
+    scores = Profile("logistic", ("statements", "results"), weights, {})
+    parameters = SettledParameters(
+        name="settled", bits=4, budget=10_000, close="</think>", profile=scores, threshold=0.5, reserve=0
+    )
+    at_once = Session(Unpromising(parameters), question="How many apples has Tom?")
+    later = Session(Unpromising(parameters), question="How many apples has Tom?", weigh_later=True)
+    expected = at_once.feed(Tokens(texts))
+    assert isinstance(expected, Force) and expected.decision.reason == "settled"
+    with pytest.raises(ValueError, match="no look was to be weighed"):
+        later.weighed(0.5, None)
+    found, weighed = later.feed(Tokens(texts[:60])), 0
+    while isinstance(found, Weigh):
+        assert isinstance(later.feed(Tokens(texts[60 + weighed : 61 + weighed])), Go)
+        with pytest.raises(ValueError, match="no probe was asked for"):
+            later.tell(Probe("", 1, (), 0.0, 0))
+        weighed += 1
+        ((score, value),) = found.profile.judge_all([found.look])
+        found = later.weighed(score, value)
+    assert weighed > 2 and found == expected
+
+
+def test_a_session_for_another_request_begins_anew() -> None:
+    method = build_method("complete", bits=4, budget=64)
+    first = Session(method, signals=Signals("absent"))
+    assert isinstance(first.feed(Tokens(TEXT)), End)
+    second = first.another()
+    assert (second.tokens, second.over) == (0, False) and isinstance(second.feed(Tokens(TEXT)), End)
+    assert second.outcome == first.outcome
 
 
 def test_every_method_of_a_session_gets_a_fresh_copy() -> None:

@@ -212,7 +212,7 @@ def test_terms_that_promise_nothing_are_refused(options: dict[str, Any]) -> None
 def test_what_is_observed_is_what_would_have_been_done() -> None:
     """Looks of a request that runs to its end are those at which `settled` would have judged."""
     from bitcal_tts.calibration.recording import Walker
-    from bitcal_tts.halting.session import Tokens
+    from bitcal_tts.halting.exchange import Tokens
 
     method = Walker(SETTING.parameters())
     seen = Observed(method, question="How many apples are 3 and 4 apples?")

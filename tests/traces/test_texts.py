@@ -9,7 +9,7 @@ import pytest
 from bitcal_tts import TEXT_ONLY, build_method
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.counting import approximate
-from bitcal_tts.halting.session import Token
+from bitcal_tts.halting.exchange import Token
 from bitcal_tts.halting.signals import Signals
 from bitcal_tts.logs import LoggedText
 from bitcal_tts.tasks.registry import restore_task

@@ -86,8 +86,9 @@ def test_a_stop_comes_at_its_token_and_lands(llm: Any, full: list[Any]) -> None:
 def test_what_is_decided_is_what_a_replay_decides(llm: Any, full: list[Any]) -> None:
     """The same session on the full text, fed afterwards, stops at the same token."""
     from bitcal_tts.engines.text import TokenTexts
+    from bitcal_tts.halting.exchange import End, Force, Tokens
     from bitcal_tts.halting.methods import build_method
-    from bitcal_tts.halting.session import End, Force, Session, Tokens
+    from bitcal_tts.halting.session import Session
     from bitcal_tts.halting.signals import Signals
 
     options = {"threshold": 2.0, "reserve": 0, **THINKING}

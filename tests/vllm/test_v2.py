@@ -20,8 +20,9 @@ from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsContext
 
 from bitcal_tts.engines import vllm_v2
 from bitcal_tts.engines.text import TokenTexts
+from bitcal_tts.halting.exchange import Force, Tokens
 from bitcal_tts.halting.methods import build_method
-from bitcal_tts.halting.session import Force, Session, Tokens
+from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.signals import Signals
 from bitcal_tts.tiny import models
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Controller, Decision, Probe
+from bitcal_tts.halting.exchange import Ask, Force, SessionOutcome, WouldBe
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landing import AnswerWriting, Landing
-from bitcal_tts.halting.session import Ask, Force, Session, SessionOutcome, WouldBe
+from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.signals import Signals
 
 
@@ -228,6 +229,7 @@ def open_sessions(
     identity: Identity,
     count_tokens: Callable[[str], int],
     prefix: Callable[[Request], str],
+    weigh_later: bool = False,
 ) -> list[Session]:
     """A session for every request, in their order.
 
@@ -240,17 +242,26 @@ def open_sessions(
         identity: What is being served.
         count_tokens: Tokens of a text that would be forced.
         prefix: What a response already begins with, as text.
+        weigh_later: Whether looks of many requests are judged together, by whoever drives them.
     """
     sessions: dict[int, Session] = {}
+    first: dict[int, Session] = {}
+    """By method: most requests have the same."""
     for i in np.random.default_rng(0).permutation(len(requests)).tolist():
-        sessions[i] = Session(
-            requests[i].method,
-            signals=signals,
-            identity=identity,
-            prefix=prefix(requests[i]),
-            question=requests[i].question,
-            count_tokens=count_tokens,
-        )
+        request = requests[i]
+        known = first.get(id(request.method))
+        if known is None:
+            sessions[i] = first[id(request.method)] = Session(
+                request.method,
+                signals=signals,
+                identity=identity,
+                prefix=prefix(request),
+                question=request.question,
+                count_tokens=count_tokens,
+                weigh_later=weigh_later,
+            )
+        else:
+            sessions[i] = known.another(prefix=prefix(request), question=request.question)
     return [sessions[i] for i in range(len(requests))]
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bitcal_tts.engines.base import Completion, Fork
 from bitcal_tts.engines.row import Row
 from bitcal_tts.halting.controller import Probe
-from bitcal_tts.halting.session import Ask, Force
+from bitcal_tts.halting.exchange import Ask, Force, Weigh
 
 
 class Lines(NamedTuple):
@@ -105,6 +105,7 @@ class Desk:
         self._rows, self._eos = rows, eos
         self._said: Replies = {}
         self._by = 0
+        self._weighing: list[tuple[int, Weigh]] = []
         self._later: dict[int, deque[_Line]] = {}
         """What was written by rows that ask: they take nothing before they are told."""
 
@@ -123,6 +124,7 @@ class Desk:
                 self._later[index].append(line)
             else:
                 self._take(index, line)
+        self._weigh()
 
     def tell(self, probes: dict[int, Probe]) -> None:
         """Answer rows, and let them take what they wrote meanwhile."""
@@ -130,8 +132,10 @@ class Desk:
             self._rows[index].tell(probe)
             later = self._later.pop(index, deque())
             self._heed(index)
+            self._weigh()
             while later and index not in self._later:
                 self._take(index, later.popleft())
+                self._weigh()
             if later:
                 self._later[index] = later
 
@@ -160,9 +164,24 @@ class Desk:
         elif isinstance(row.directive, Ask):
             self._said[index] = Reply(asks=row.fork(), by=self._by)
             self._later[index] = deque()
+        elif isinstance(row.directive, Weigh):
+            self._weighing.append((index, row.directive))
         elif isinstance(row.directive, Force):
             at = len(row.done.token_ids)
             self._said[index] = Reply(lands=row.land(), at=at, by=self._by)
+
+    def _weigh(self) -> None:
+        """Have looks judged, those of all rows together, until none is left."""
+        while self._weighing:
+            looks: dict[int, list[tuple[int, Weigh]]] = {}
+            for index, directive in self._weighing:
+                looks.setdefault(id(directive.profile), []).append((index, directive))
+            self._weighing = []
+            for some in looks.values():
+                judged = some[0][1].profile.judge_all([directive.look for _, directive in some])
+                for (index, _), (score, stands_for) in zip(some, judged, strict=True):
+                    self._rows[index].weighed(score, stands_for)
+                    self._heed(index)
 
 
 class _Line(NamedTuple):

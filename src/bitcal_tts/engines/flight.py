@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from bitcal_tts.engines.base import Completion, Decoding, Place, Request, Written
 from bitcal_tts.engines.wire import Piece, ServerError, Standing
-from bitcal_tts.halting.session import Ask, Directive, End, Force, Session, Tokens
+from bitcal_tts.halting.exchange import Ask, Directive, End, Force, Tokens
+from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.signals import from_top
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from bitcal_tts.engines.tap import HiddenTap, tap_of
 from bitcal_tts.engines.text import TokenTexts, landing_ids, token_counter
 from bitcal_tts.engines.thinking import find_markers, style_of
 from bitcal_tts.halting.controller import Controller, Decision
+from bitcal_tts.halting.exchange import Force, Tokens
 from bitcal_tts.halting.identity import DECODING, Identity
-from bitcal_tts.halting.session import Force, Session, Tokens
+from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.settled import refuse
 from bitcal_tts.halting.signals import Signal, Signals
 

@@ -43,8 +43,9 @@ from bitcal_tts.engines.logits import choose, seen
 from bitcal_tts.engines.thinking import ThinkMarkers, find_markers, marker_tokens, style_of
 from bitcal_tts.engines.watched import SIGNALS, Watched
 from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting.exchange import Ask, Directive, End, Force, SessionOutcome, Tokens
 from bitcal_tts.halting.identity import Identity
-from bitcal_tts.halting.session import Ask, Directive, End, Force, Session, SessionOutcome, Tokens
+from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.signals import Signals
 
 _PROBED = 256

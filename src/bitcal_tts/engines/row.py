@@ -8,8 +8,9 @@ from typing import Any
 from bitcal_tts.engines.base import Completion, EngineError, Fork, Place, Request, Written
 from bitcal_tts.engines.text import TokenTexts, held_back, landing_ids
 from bitcal_tts.halting.controller import Probe
+from bitcal_tts.halting.exchange import Ask, Directive, End, Force, Tokens, Weigh
 from bitcal_tts.halting.landing import AnswerWriting
-from bitcal_tts.halting.session import Ask, Directive, End, Force, Session, Tokens
+from bitcal_tts.halting.session import Session
 
 
 class Row:
@@ -100,6 +101,10 @@ class Row:
         """Answer what the session asked."""
         self._follow(self.session.tell(probe))
 
+    def weighed(self, score: float, stands_for: Any) -> None:
+        """Take what the look at which the session waits was judged to be worth."""
+        self._follow(self.session.weighed(score, stands_for))
+
     def fork(self) -> Fork:
         """Where the session asks, or is to be landed, as the one place of a fork."""
         assert isinstance(self.directive, Ask | Force)
@@ -134,9 +139,9 @@ class Row:
 
     def _follow(self, directive: Directive) -> None:
         """Note what to do; what was decoded past an end is cut off."""
-        if self._ended and not isinstance(directive, End | Force | Ask):
+        if self._ended and not isinstance(directive, End | Force | Ask | Weigh):
             directive = self.session.end()
-        self.directive = directive if isinstance(directive, End | Force | Ask) else None
+        self.directive = directive if isinstance(directive, End | Force | Ask | Weigh) else None
         if isinstance(directive, End | Force):
             self.over = isinstance(directive, End)
             self.done.cut(directive.at, self._chunk_size)

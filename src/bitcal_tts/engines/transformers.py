@@ -160,6 +160,7 @@ class TransformersEngine:
             identity=self.identity(decoding),
             count_tokens=token_counter(self.tokenizer),
             prefix=lambda request: self._prefix(request)[1],
+            weigh_later=True,
         )
         prompts = self._forward.encode([request.prompt for request in requests])
         rows = []

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from bitcal_tts.halting.controller import Controller
+from bitcal_tts.halting.exchange import Force, Tokens
 from bitcal_tts.halting.identity import Identity
-from bitcal_tts.halting.session import Force, Session, Tokens
+from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.signals import Signals
 
 SIGNALS = Signals("full")

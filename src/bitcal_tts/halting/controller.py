@@ -48,6 +48,8 @@ class Question(Word):
     """The answer it would give now, with its log-probabilities."""
     CLOSING = "closing"
     """The entropy after its thinking is closed: one forward pass, nothing is written."""
+    SCORE = "score"
+    """What a look is worth, which nobody need ask the model: `unweighed` is to be judged, with others if need be."""
 
 
 @dataclass(slots=True)
@@ -169,6 +171,8 @@ class Controller(ABC):
     """Whether a stop inside the reasoning is followed by a landing."""
     promises: bool = False
     """Whether it promises something that is tied to what is served."""
+    weighs_later: bool = False
+    """Whether looks are judged by whoever drives it, who may have many: a decision asks for their score."""
     reads_answers: bool = False
     """Whether its decisions say what the text stands for, so that a text can be replayed that no model is there for."""
 
@@ -210,6 +214,15 @@ class Controller(ABC):
     def tell(self, probe: Probe) -> Decision:
         """Take what was asked for and decide."""
         raise ValueError(f"{self.parameters.name} asked for no probe")
+
+    @property
+    def unweighed(self) -> Any:
+        """The look whose score it asks for."""
+        return None
+
+    def weighed(self, score: float, stands_for: Any) -> Decision:
+        """Take the score that was asked for, and the value that the text stands for, and decide."""
+        raise ValueError(f"{self.parameters.name} asked for no score")
 
     def begin(self, prefix: str, question: str | None) -> None:  # noqa: B027  (most methods have nothing to do)
         """Take the text that stands before the first token, on which nothing is decided, and the question."""

@@ -94,9 +94,18 @@ class Profile:
 
     def judge(self, look: Look) -> tuple[float, Any]:
         """The score of a look, and the value that it stands for: of its candidates' scores the highest counts."""
-        scores = self.scores(look.rows)
-        best = int(scores.argmax())
-        return float(scores[best]), look.values[best] if look.values else None
+        return self.judge_all([look])[0]
+
+    def judge_all(self, looks: Sequence[Look]) -> list[tuple[float, Any]]:
+        """The same for many at once, which costs less than one by one."""
+        scores = self.scores(looks[0].rows if len(looks) == 1 else np.concatenate([look.rows for look in looks]))
+        judged, first = [], 0
+        for look in looks:
+            own = scores[first : first + len(look.rows)]
+            best = int(own.argmax())
+            judged.append((float(own[best]), look.values[best] if look.values else None))
+            first += len(look.rows)
+        return judged
 
     @cached_property
     def reads_question(self) -> bool:

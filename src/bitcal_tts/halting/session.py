@@ -22,145 +22,30 @@ import codecs
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Controller, Decision, Probe, Question, Step
+from bitcal_tts.halting.exchange import (
+    GO,
+    Ask,
+    Directive,
+    End,
+    Force,
+    SessionOutcome,
+    Token,
+    Tokens,
+    Weigh,
+    WouldBe,
+)
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landing import AnswerWriting, Landing, fitting, landing
 from bitcal_tts.halting.policy import Action, Reason
 from bitcal_tts.halting.reading import Reading, Stage, ThinkingTracker
-from bitcal_tts.halting.signals import Signal, Signals, from_top
+from bitcal_tts.halting.signals import Signal, Signals
 
 _SIGNALS = ("entropies", "logprobs", "margins", "top_logprobs")
-
-
-@dataclass(frozen=True)
-class Token:
-    """A piece of a stream, with what is known of it; None is not known.
-
-    Attributes:
-        text: Its text, or bytes that may cut a character.
-        entropy: Of the distribution it was chosen from, in nats.
-        logprob: Its log-probability.
-        margin: Log-probability of the likeliest token less that of the second.
-        top_logprob: Mean log-probability of the 20 likeliest tokens.
-        missing: Mass of the distribution that is not known, where only its likeliest tokens are.
-        count: How many tokens it is: several where an engine sends them together, 0 where the rest of it is to come.
-    """
-
-    text: str | bytes
-    entropy: float | None = None
-    logprob: float | None = None
-    margin: float | None = None
-    top_logprob: float | None = None
-    missing: float | None = None
-    count: int = 1
-
-    @classmethod
-    def from_top(
-        cls, text: str | bytes, logprob: float, likeliest: Sequence[float], *, vocabulary: int, count: int = 1
-    ) -> Token:
-        """A token of which the log-probabilities of the likeliest choices are known, and its own."""
-        known = from_top(likeliest, vocabulary)
-        return cls(text, known.entropy, logprob, known.margin, known.top_logprob, known.missing, count)
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Tokens in the order they were chosen, as columns of equal length; None where an engine has no such column.
-
-    `hidden_similarities` has a cosine for every multiple of `Signals.hidden_every` tokens that these complete, None for
-    the first, which has none before it. `missing` is the mass of each distribution that is not known, where only its
-    likeliest tokens are; NaN where a recording has not kept it.
-    """
-
-    texts: Sequence[str]
-    entropies: Sequence[float] | None = None
-    logprobs: Sequence[float] | None = None
-    margins: Sequence[float] | None = None
-    top_logprobs: Sequence[float] | None = None
-    hidden_similarities: Sequence[float | None] = ()
-    missing: Sequence[float] | None = None
-
-
-@dataclass(frozen=True)
-class Go:
-    """Decode on."""
-
-
-@dataclass(frozen=True)
-class End:
-    """The request is over. `at`: tokens that stand. `finish`: `eos`, `budget`, or `halted` by `decision`."""
-
-    at: int
-    finish: str
-    decision: Decision | None = None
-
-
-@dataclass(frozen=True)
-class Force:
-    """Land: cut back to `at` tokens, append the landing and let the model answer greedily, in `room` tokens in all."""
-
-    at: int
-    landing: Landing
-    room: int
-    decision: Decision
-
-
-@dataclass(frozen=True)
-class Ask:
-    """Find out, aside, what the model says after `at` tokens and the landing; then call `tell`."""
-
-    at: int
-    landing: Landing
-    question: Question
-
-
-@dataclass(frozen=True)
-class WouldBe:
-    """A stop that nobody makes: after `at` tokens, with a landing in `room` tokens where no answer stands yet."""
-
-    at: int
-    landing: Landing | None
-    room: int
-
-
-Directive = Go | End | Force | Ask
-GO = Go()
-
-
-@dataclass(frozen=True)
-class SessionOutcome:
-    """How a request went.
-
-    Attributes:
-        text: All that stands, landing included.
-        tokens: Of it.
-        decoded: Tokens that were decoded for it, those past its end included.
-        landing_tokens: Of the tokens, how many a landing appended or had the model write.
-        probe_tokens: What probing cost; not among the tokens.
-        finish: `eos`, `budget` or `halted`.
-        decision: What halted it, or None.
-        answer: What it answers, or None.
-        missing: The largest mass of a distribution that was not known; None where nothing is known of them.
-    """
-
-    text: str
-    tokens: int
-    decoded: int
-    landing_tokens: int
-    probe_tokens: int
-    finish: str
-    decision: Decision | None
-    answer: str | None
-    missing: float | None = None
-
-    @property
-    def reason(self) -> str:
-        """Why it ended."""
-        return self.finish if self.decision is None else str(self.decision.reason)
 
 
 class Session:
@@ -175,6 +60,7 @@ class Session:
         count_tokens: Tokens of a text that would be forced; by default no more than it has bytes.
         watch: Told of every decision that rests on a look or ends the request; of the others where they come up.
         heed: Whether decisions are followed; otherwise they are only told, and the request runs to its end.
+        weigh_later: Whether looks are judged by whoever drives it, who may have many to be judged: it says `Weigh`.
     """
 
     def __init__(
@@ -188,6 +74,7 @@ class Session:
         count_tokens: Callable[[str], int] | None = None,
         watch: Callable[[Decision], None] | None = None,
         heed: bool = True,
+        weigh_later: bool = False,
     ) -> None:
         self.method = method.fresh()
         self._p = p = self.method.parameters
@@ -196,9 +83,21 @@ class Session:
         if self.method.promises:
             served = identity or Identity()
             self.method.check(served.with_known(signals=str(self.signals), budget=p.budget))
-        self._watch, self._heed = watch, heed
+        self._watch, self._heed, self._weigh_later = watch, heed, weigh_later
         self._count_tokens = count_tokens or (lambda text: len(text.encode()))
         self._decides = self.method.halts or watch is not None
+        self._begin(prefix, question)
+
+    def another(self, *, prefix: str = "", question: str | None = None) -> Session:
+        """The same for another request: what was checked need not be checked again."""
+        other = object.__new__(Session)
+        other.__dict__.update(self.__dict__, method=self.method.fresh())
+        other._begin(prefix, question)
+        return other
+
+    def _begin(self, prefix: str, question: str | None) -> None:
+        p = self._p
+        self.method.weighs_later = self._weigh_later
         self._reading = Reading(p.format, p.opening, p.close) if self.method.lands else None
         self._stage, self._last = Stage.REASONING, prefix[-1:]
         if self._reading is not None:
@@ -263,11 +162,19 @@ class Session:
 
     def tell(self, probe: Probe) -> Directive:
         """Take what was asked for."""
-        if self._asking is None:
+        if self._asking not in (Question.ANSWER, Question.CLOSING):
             raise ValueError("no probe was asked for")
         self.probe_tokens += probe.close_tokens if self._asking is Question.CLOSING else probe.n_tokens
         self._asking = None
         directive = self._resolve(self.method.tell(probe))
+        return self._advance() if directive is GO else directive
+
+    def weighed(self, score: float, stands_for: Any) -> Directive:
+        """Take what a look was judged to be worth, and the value that it stands for."""
+        if self._asking is not Question.SCORE:
+            raise ValueError("no look was to be weighed")
+        self._asking = None
+        directive = self._resolve(self.method.weighed(score, stands_for))
         return self._advance() if directive is GO else directive
 
     def landed(self, probe: Probe) -> End:
@@ -445,6 +352,8 @@ class Session:
     def _resolve(self, decision: Decision) -> Directive:
         if decision.asks is not None:
             self._asking = decision.asks
+            if decision.asks is Question.SCORE:
+                return Weigh(self.tokens, self.method.unweighed, self._p.profile)
             return Ask(self.tokens, self._landing_here(), decision.asks)
         if decision.action is Action.CONTINUE and self._must_land():
             decision = replace(decision, action=Action.STOP, reason=Reason.RESERVE)

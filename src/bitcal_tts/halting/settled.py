@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
-from bitcal_tts.halting.controller import Step
+from bitcal_tts.halting.controller import Decision, Question, Step
 from bitcal_tts.halting.drift import MIN_REFERENCE, NO_LOOK, DriftMonitor, Turn
 from bitcal_tts.halting.gate import Gate, GateParameters
 from bitcal_tts.halting.identity import UNKNOWN, Identity, IdentityError
@@ -109,6 +109,9 @@ class Settled(Gate):
         self._features = self._read(None)
         self._looked_at = 0
         self._stands_for: Any = None
+        self._unweighed: Look | None = None
+        self._held: tuple[float | None, bool] = (None, False)
+        """Entropy, and whether it is at a boundary, where a look is still to be weighed."""
         self._guard = LoopGuard() if parameters.guard else None
         self._turn: Turn | None = None
 
@@ -205,9 +208,29 @@ class Settled(Gate):
         return action, reason
 
     def _judge(self, look: Look) -> float:
+        if self.weighs_later:
+            self._unweighed = look
+            return math.nan
         score: float
         score, self._stands_for = self.parameters.profile.judge(look)
         return score
+
+    @property
+    def unweighed(self) -> Look | None:
+        """The look whose score it asks for."""
+        return self._unweighed
+
+    def _decide(self, score: float | None, entropy: float | None, *, at_boundary: bool) -> Decision:
+        if self._unweighed is None:
+            return super()._decide(score, entropy, at_boundary=at_boundary)
+        self._held = (entropy, at_boundary)
+        return Decision(Action.CONTINUE, Reason.UNDECIDED, self.tokens, entropy=entropy, asks=Question.SCORE)
+
+    def weighed(self, score: float, stands_for: Any) -> Decision:
+        """Take the score that was asked for, and decide."""
+        self._unweighed, self._stands_for = None, stands_for
+        entropy, at_boundary = self._held
+        return super()._decide(score, entropy, at_boundary=at_boundary)
 
 
 def build(**kwargs: Any) -> Settled:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.halting.answers import FORMATS, MARKER, behind_marker
-from bitcal_tts.halting.session import Token
+from bitcal_tts.halting.exchange import Token
 from bitcal_tts.logs.files import HALVES, Fault, LogError, Record, read_records
 
 THINK = ("<think>\n", "\n</think>\n\n")

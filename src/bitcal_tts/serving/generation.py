@@ -15,18 +15,10 @@ from bitcal_tts.engines.flight import as_tokens
 from bitcal_tts.engines.http import GREEDY
 from bitcal_tts.engines.wire import Piece, Prompt, Standing
 from bitcal_tts.halting.controller import Probe
+from bitcal_tts.halting.exchange import Ask, Directive, End, Force, SessionOutcome, Tokens, WouldBe
 from bitcal_tts.halting.handing import is_handed_over
 from bitcal_tts.halting.policy import Action
-from bitcal_tts.halting.session import (
-    Ask,
-    Directive,
-    End,
-    Force,
-    SessionOutcome,
-    Tokens,
-    WouldBe,
-    stopped,
-)
+from bitcal_tts.halting.session import stopped
 from bitcal_tts.serving.pilot import Course
 from bitcal_tts.serving.upstream import Upstream
 

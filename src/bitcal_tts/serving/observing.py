@@ -9,7 +9,8 @@ import numpy as np
 from bitcal_tts.calibration.recording import Walker
 from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Decision
-from bitcal_tts.halting.session import Session, WouldBe
+from bitcal_tts.halting.exchange import WouldBe
+from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.values import KINDS, Look, as_text
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 

@@ -23,9 +23,10 @@ from bitcal_tts.calibration.anytime import Alarm, Mean
 from bitcal_tts.calibration.recording import Walker
 from bitcal_tts.calibration.store import save_profile
 from bitcal_tts.engines.wire import ServerError
+from bitcal_tts.halting.exchange import WouldBe
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.halting.profile import Profile
-from bitcal_tts.halting.session import Session, WouldBe
+from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.settled import Settled
 from bitcal_tts.serving.memory import Memory
 from bitcal_tts.serving.observing import Observed

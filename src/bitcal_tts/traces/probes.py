@@ -13,10 +13,11 @@ import pyarrow as pa
 from bitcal_tts.engines.base import Engine, Fork, Place
 from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Probe, Question
+from bitcal_tts.halting.exchange import Ask, Tokens
 from bitcal_tts.halting.gate import Gate, GateParameters
 from bitcal_tts.halting.landing import Landing
 from bitcal_tts.halting.reading import Stage
-from bitcal_tts.halting.session import Ask, Session, Tokens
+from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.signals import Signals
 from bitcal_tts.halting.statements import detector_for
 from bitcal_tts.halting.values import Sentences

@@ -11,10 +11,11 @@ import numpy as np
 
 from bitcal_tts.halting.answers import AnswerFormat
 from bitcal_tts.halting.controller import Controller, Decision, Probe
+from bitcal_tts.halting.exchange import Ask, Force, SessionOutcome, Tokens
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landing import fitting
 from bitcal_tts.halting.methods import to_the_end
-from bitcal_tts.halting.session import Ask, Force, Session, SessionOutcome, Tokens
+from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.signals import COLUMNS, Signal
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.chunks import chunked_for

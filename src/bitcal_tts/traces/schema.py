@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bitcal_tts.engines.base import Completion
 from bitcal_tts.halting.controller import Probe
-from bitcal_tts.halting.session import SessionOutcome
+from bitcal_tts.halting.exchange import SessionOutcome
 from bitcal_tts.halting.signals import Signals
 from bitcal_tts.tasks.base import Item
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Set
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
@@ -101,7 +101,7 @@ class Asking:
             return 0
         return self.given.get(number) or self._aliases.get(number, 0)
 
-    def overlap(self, words: set[str]) -> float:
+    def overlap(self, words: Set[str]) -> float:
         """How much of the asking sentence stands in a sentence; what stands only there counts double."""
         share = len(words & self.asked) / max(1, len(self.asked))
         special = len(words & self.special) / len(self.special) if self.special else share

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bitcal_tts.halting.values.asking import Asking, content_words, stem
-from bitcal_tts.halting.values.cues import ANSWER, CONCLUSION, CUES, ENUMERATION, PER, counts
+from bitcal_tts.halting.values.asking import Asking, stem
+from bitcal_tts.halting.values.cues import CUES, words_in
 from bitcal_tts.halting.values.kinds import ValueKind
 from bitcal_tts.halting.values.numbers import Mention
 from bitcal_tts.halting.values.relevance import relevance
@@ -119,7 +119,7 @@ class Candidates:
         self._subjects: frozenset[str] = frozenset()
         self._computed_with: set[str] = set()
         self._cues = [0] * len(CUES)
-        self._cues_here = self._cues_before = [0] * len(CUES)
+        self._cues_here = self._cues_before = (0,) * len(CUES)
         self._cues_at = [0] * len(CUES)
         self._overlap = self._weighted_overlap = 0.0
         self._per = self._supposed = self._asks = self._writing = False
@@ -133,28 +133,27 @@ class Candidates:
             tokens: Of the text so far.
             writing: Whether the thinking is over and the answer is being written up.
         """
-        low = sentence.lower()
-        if not any(map(str.isalnum, sentence)) or ENUMERATION.match(low):
+        says = words_in(sentence)
+        if says is None:
             return False
         if writing and not self._writing:
             self._close_thinking()
         self._tokens, self._writing = tokens, writing
-        self._count_cues(low)
+        self._count_cues(says.cues)
         found, boxed = self._kind.mentions(sentence, self._asking), self._kind.boxed(sentence)
         results = [mention for mention in found if mention.result]
         last = boxed[-1] if boxed else results[-1].value if results else None
         called = None
-        if ANSWER.search(low):
+        if says.answers:
             self._answers += 1
             called = last if last is not None else found[-1].value if found else None
-        words = content_words(sentence)
         if any(mention.computed for mention in results):
-            self._computed_with |= words & self._question_words
-        self._overlap = len(words & self._asking.asked) / max(1, len(self._asking.asked))
-        self._weighted_overlap = self._asking.overlap(words)
-        self._per, self._asks = PER.search(low) is not None, "?" in sentence
-        self._supposed = self._cues_here[_SUPPOSE] > 0
-        self._take(found, last, called, concludes=CONCLUSION.search(low) is not None)
+            self._computed_with |= says.content & self._question_words
+        self._overlap = len(says.content & self._asking.asked) / max(1, len(self._asking.asked))
+        self._weighted_overlap = self._asking.overlap(says.content)
+        self._per, self._asks = says.per, says.asks
+        self._supposed = says.cues[_SUPPOSE] > 0
+        self._take(found, last, called, concludes=says.concludes)
         for value in boxed:
             self._box(value, last, called, mentioned=any(mention.value == value for mention in found))
         self._last_of_sentence = last
@@ -179,14 +178,14 @@ class Candidates:
         if self._last_of_numbers in self._values:
             self._values[self._last_of_numbers].closed_the_thinking = True
 
-    def _count_cues(self, sentence: str) -> None:
-        self._cues_before, self._cues_here = self._cues_here, counts(sentence)
-        for i, count in enumerate(self._cues_here):
+    def _count_cues(self, cues: tuple[int, ...]) -> None:
+        self._cues_before, self._cues_here = self._cues_here, cues
+        for i, count in enumerate(cues):
             if count:
                 self._cues[i] += count
                 self._cues_at[i] = self._tokens
 
-    def _take(self, found: list[Mention], last: Hashable, called: Hashable, *, concludes: bool) -> None:
+    def _take(self, found: Sequence[Mention], last: Hashable, called: Hashable, *, concludes: bool) -> None:
         asking, subjects = self._asking, self._subjects
         seen: set[Hashable] = set()
         for mention in found:

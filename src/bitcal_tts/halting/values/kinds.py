@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ _CALLED = re.compile(
 class ValueKind(Protocol):
     """Finds values in a sentence."""
 
-    def mentions(self, sentence: str, asking: Asking) -> list[Mention]:
+    def mentions(self, sentence: str, asking: Asking) -> Sequence[Mention]:
         """Values where they stand, with what they are there."""
         ...
 
@@ -41,9 +41,9 @@ class ValueKind(Protocol):
 class Numbers:
     """Exact numbers."""
 
-    def mentions(self, sentence: str, asking: Asking) -> list[Mention]:
+    def mentions(self, sentence: str, asking: Asking) -> Sequence[Mention]:
         """Numbers in digits or words, in running text or formulas."""
-        return mentions(plain(sentence))
+        return _numbers(sentence)
 
     def boxed(self, sentence: str) -> list[Hashable]:
         """Boxed numbers; units beside them do not matter."""
@@ -62,9 +62,9 @@ class Numbers:
 class Expressions(Numbers):
     """Numbers, and formulas that come out or are boxed, as text without typography."""
 
-    def mentions(self, sentence: str, asking: Asking) -> list[Mention]:
+    def mentions(self, sentence: str, asking: Asking) -> Sequence[Mention]:
         """Numbers, and what stands behind the last `=` of a formula."""
-        found = super().mentions(sentence, asking)
+        found = list(_numbers(sentence))
         for formula in _FORMULA.findall(sentence):
             _, equals, result = formula.rpartition("=")
             value = _formula(result) if equals else None
@@ -85,7 +85,7 @@ class Expressions(Numbers):
 class Options:
     """Labels of a multiple choice, named by themselves or by the text behind them."""
 
-    def mentions(self, sentence: str, asking: Asking) -> list[Mention]:
+    def mentions(self, sentence: str, asking: Asking) -> Sequence[Mention]:
         """Options that are called by their label or said in full."""
         found = []
         for match in _CALLED.finditer(sentence):
@@ -115,6 +115,11 @@ def as_text(value: Any, kind: ValueKind | None) -> str:
     """A value as an answer is written."""
     text: str = value if kind is None or isinstance(value, str) else kind.text(value)
     return text
+
+
+@lru_cache(maxsize=4096)  # sentences come again
+def _numbers(sentence: str) -> tuple[Mention, ...]:
+    return tuple(mentions(plain(sentence)))
 
 
 @lru_cache(maxsize=4096)
