@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -118,6 +119,56 @@ def test_a_value_gathers_what_speaks_for_it() -> None:
     assert nine["relevance_max"] > twelve["relevance_max"]  # "left" is asked for
     assert nine["latest"] == 1.0 and twelve["latest"] == 0.0
     assert nine["since_result"] == 0.0 < twelve["since_result"]
+
+
+def test_every_column_counted_along_by_hand() -> None:
+    candidates = read(
+        "So there are 3 * 4 = 12 apples.",
+        "He sells 25% of 12 = 3.",
+        "Wait, each bag has 4, so check: 12 is right.",
+        "So Tom has 12 - 3 = 9 apples left.",
+        "The answer is \\boxed{9}.",
+        writing_from=4,
+    )
+    log = math.log1p
+    twelve, none = told(candidates, 12), dict.fromkeys(CUES, 0.0)
+    expected = {
+        "mentions": log(4), "results": log(1), "computed": log(1), "said": 0, "closes_sentence": log(1),
+        "operand": log(2), "carried_on": log(1), "checked_back": log(1), "called": 0, "boxed": 0, "concluded": log(1),
+        # The asking sentence has apples, left and Tom, of which only "left" stands nowhere else.
+        "overlap_max": 1, "overlap_last": 1, "overlap_mean": (1 / 6 + 0 + 0 + 1) / 4, "overlap_of_result": 1 / 6,
+        "in_question": 0, "since_mention": log(50 - 40), "since_result": log(50 - 10), "since_first": log(50 - 10),
+        "since_first_result": log(50 - 10), "results_since": log(5 - 1), "last_to_come_out": 0, "latest": 0,
+        "share_of_closings": 1 / 2, "share_called": 0, "share_of_results": 1 / 5, "rival_results": 3 / (1 + 1),
+        "operand_share": 2 / 4, "carried_share": 1, "per_share": 1 / 4, "supposed_share": 0, "coverage": 2 / 3,
+        "coverage_gap": 3 - 2, "covers_last": 0, "covers_asked": -1, "depth": 1, "ways": 1, "unit_share": 1 / 4,
+        "currency_share": 0, "percent_share": 0, "currency_gap": 0, "unit_gap": 0, "newer_results": 4 - 1,
+        "ancestors": 2, "just_said": 0, "closed_the_thinking": 0, "named_share": 0, "misnamed_share": 0,
+        **{f"{cue}_since_first_result": value for cue, value in {
+            **none, "check": log(1), "wait": log(1), "conclude": log(2), "so": log(2), "answer": log(1)}.items()},
+        "question_used": 1, "told_used_least": 2 / 3, "told_used_last": 1, "told_used": (2 / 3 + 1 + 1) / 3,
+        "overlap": 0, "weighted_overlap": 0, "since_new_value": log(50 - 40), "since_new_result": log(50 - 40),
+        "answers_named": log(1), "since_conclusion": 0, "writing": 1, "thinking_closed": 1, "per": 0, "supposed": 0,
+        "asks": 0,
+        **{f"{cue}_count": value for cue, value in {
+            **none, "check": log(1), "wait": log(1), "conclude": log(2), "so": log(3), "answer": log(1)}.items()},
+        **{f"{cue}_here": value for cue, value in {**none, "conclude": 2, "answer": 1}.items()},
+        **{f"{cue}_before": value for cue, value in {**none, "so": 1}.items()},
+        **{f"since_{cue}": value for cue, value in {
+            **dict.fromkeys(CUES, -1), "check": log(20), "wait": log(20), "conclude": 0, "so": log(10),
+            "answer": 0}.items()},
+    }  # fmt: skip
+    apart = {name for name in COLUMNS if name.startswith("relevance_")}
+    assert set(expected) == set(COLUMNS) - apart
+    assert {name: twelve[name] for name in expected} == pytest.approx(expected)
+    assert twelve["relevance_max"] == twelve["relevance_last"] == twelve["relevance_mean"] < -1
+    nine = told(candidates, 9)  # said to come out twice, the second time in a box alone
+    assert nine["relevance_gap"] == 0 and nine["relevance_mean"] == pytest.approx(
+        (nine["relevance_max"] + nine["relevance_last"]) / 2
+    )
+    assert twelve["relevance_gap"] == pytest.approx(twelve["relevance_max"] - nine["relevance_max"])
+    assert (nine["share_called"], nine["named_share"], nine["closed_the_thinking"], nine["boxed"]) == (1, 1, 1, 1)
+    assert (nine["since_first"], nine["results_since"], nine["rival_results"]) == (log(10), 0, 1 / 4)
 
 
 def test_a_check_is_not_a_step_on() -> None:
