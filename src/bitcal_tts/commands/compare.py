@@ -33,7 +33,6 @@ from bitcal_tts.halting.settled import Settled
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.parallel import Tick, in_shares
-from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.schema import Trace, TraceError
 
 EXAMPLE = """example:
@@ -90,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
 def compare_store(args: argparse.Namespace) -> dict[str, Any]:
     """Rows, paired tests and curves of all methods on a recording."""
     opened = open_recording(args.traces, answers=args.answers, declare=options.declared(args))
-    description, task, traces = opened.description, opened.task, opened.traces
+    description, traces = opened.description, opened.traces
     budget = description["budget"] if args.budget is None else args.budget
     every_method = args.methods is None
     if every_method:
@@ -110,7 +109,8 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
         points = _swept(groups, opened, quiet=args.json)
         certified, promises = [], []
         for method in (one for one in methods if isinstance(one, Settled)):
-            done = outcomes(traces, method, task, identity=opened.identity)
+            found = points[method.parameters.name]
+            done = next(one.outcomes for one in found if one.threshold == method.parameters.threshold)
             certified.append(certified_row(done, description, method.parameters.threshold))
             promises.append(kept(method, done))
     rows = certified + rows_of(points, description)

@@ -146,7 +146,7 @@ def choose(points: Sequence[Point], target: float, *, probes_free: bool = False)
 def certified_row(found: Sequence[Outcome], identity: dict[str, Any], threshold: float) -> dict[str, Any]:
     """What a profile does at the threshold it promises something for; None where it could promise nothing."""
     shown = threshold if math.isfinite(threshold) else None
-    row = summarise(found, identity)
+    row = _row(found, identity)
     free = _saved_if_probes_were_free(found)
     return {**row, "certified": True, "target": None, "threshold": shown, "setting": {}, "savings_probes_free": free}
 
@@ -168,7 +168,7 @@ def rows_of(points: dict[str, list[Point]], identity: dict[str, Any]) -> list[di
                 continue
             done.append((target, tuple((o.cost, o.correct) for o in point.outcomes)))
             mine.append({
-                **summarise(point.outcomes, identity),
+                **_row(point.outcomes, identity),
                 "method": name,
                 "same_as": [],
                 "certified": False,
@@ -184,6 +184,13 @@ def rows_of(points: dict[str, list[Point]], identity: dict[str, Any]) -> list[di
             for row in rows[first]:
                 row["same_as"].append(name)
     return [row for mine in rows.values() for row in mine]
+
+
+def _row(found: Sequence[Outcome], identity: dict[str, Any]) -> dict[str, Any]:
+    """As any table has it, but for how many answer at all: a cut does not tell what was answered."""
+    row = summarise(found, identity)
+    del row["answer_rate"]
+    return row
 
 
 def _saved_if_probes_were_free(found: Sequence[Outcome]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -127,12 +128,29 @@ def savings(
 
 def bootstrap_ratios(top: ArrayLike, bottom: ArrayLike, *, draws: int = 2000, seed: int = 0) -> NDArray[np.float64]:
     """Ratios of two sums over items drawn with replacement, both numbers of an item together; NaN for 0 / 0."""
-    above, below = np.asarray(top, dtype=np.float64), np.asarray(bottom, dtype=np.float64)
-    rng = np.random.default_rng(seed)
-    weights = rng.multinomial(above.size, np.full(above.size, 1 / above.size), size=draws).astype(np.float64)
+    both = np.stack((np.asarray(top, dtype=np.float64), np.asarray(bottom, dtype=np.float64)), axis=1)
+    n = len(both)
+    if n * draws <= _KEPT_DRAWS:
+        sums = _draws(n, draws, seed) @ both
+    else:
+        rng, few = np.random.default_rng(seed), max(1, _KEPT_DRAWS // n)
+        sums = np.concatenate([_drawn(rng, n, min(few, draws - i)) @ both for i in range(0, draws, few)])
     with np.errstate(invalid="ignore"):
-        ratios: NDArray[np.float64] = (weights @ above) / (weights @ below)
+        ratios: NDArray[np.float64] = sums[:, 0] / sums[:, 1]
     return ratios
+
+
+_KEPT_DRAWS = 1 << 24  # numbers: 128 MiB
+
+
+@lru_cache(maxsize=1)  # a table has many rows of the same items
+def _draws(n: int, draws: int, seed: int) -> NDArray[np.float64]:
+    return _drawn(np.random.default_rng(seed), n, draws)
+
+
+def _drawn(rng: np.random.Generator, n: int, draws: int) -> NDArray[np.float64]:
+    """How often each of n items is drawn, in so many draws of n with replacement."""
+    return rng.multinomial(n, np.full(n, 1 / n), size=draws).astype(np.float64)
 
 
 def minimum_detectable_effect(

@@ -182,13 +182,19 @@ class Gate(Controller):
         return self._decide(score, entropy, at_boundary=at_look)
 
     def ahead(self) -> int:
-        """To the next boundary."""
-        every: int = self.parameters.every
-        return every - 1 - self.tokens % every
+        """Up to the next boundary; where the looks are known, up to the next of them, as long as no reserve is due."""
+        p = self.parameters
+        boundary: int = p.every - self.tokens % p.every
+        if self.known_looks is None:
+            return boundary
+        spare: int = p.budget - p.reserve - p.every - self.tokens
+        following = self._next_known(self.tokens + 1)
+        return max(boundary, spare if following is None else min(spare, following - self.tokens))
 
     def skim(self, step: Step) -> tuple[int, Decision]:
         """Take tokens one by one, up to one that ends a look."""
         require(self, step)
+        every = self.parameters.every
         self.stage = step.stage
         if not self.looks_at(step.stage):
             return step.n_tokens, self._pass(step)
@@ -199,28 +205,35 @@ class Gate(Controller):
             self.tokens, n = self.tokens + 1, n + 1
             score = self.token(text, entropy, logprob, margin)
             found = self._finds(text)
-            if score is not None or found:
-                return n, self._look(score, step, entropy, at_look=found)
+            at_look = found if self._reads else self.tokens % every == 0
+            if score is not None or at_look:
+                return n, self._look(score, step, entropy, at_look=at_look)
             n += self._skipped(step, n)
         return step.n_tokens, self._decide(None, step.entropy, at_boundary=False)
 
     def _skipped(self, step: Step, first: int) -> int:
-        n = self.skip(step, first) if first < step.n_tokens else 0
+        """Tokens that are taken all at once; where boundaries are looks, none of them is one."""
+        most = step.n_tokens - first
+        if not self._reads:
+            most = min(most, self.parameters.every - 1 - self.tokens % self.parameters.every)
+        n = self.skip(step, first, most) if most > 0 else 0
         self.tokens += n
         return n
 
-    def skip(self, step: Step, first: int) -> int:
-        """Take tokens from `first` on, all at once, that end no look for sure; how many.
+    def skip(self, step: Step, first: int, most: int) -> int:
+        """Take tokens from `first` on, all at once, that end no look for sure; how many, `most` of them at the most.
 
         Where a token means nothing by itself, these are all up to the next look.
         """
-        if type(self).token is not Gate.token or self._found is not None:
+        if type(self).token is not Gate.token:
             return 0
-        left = step.n_tokens - first
+        if self._found is not None:
+            texts = step.token_texts
+            return 0 if texts is None else self._found.skip(texts[first : first + most], None, None, None)
         if self.known_looks is None:
-            return left
+            return most
         following = self._next_known(self.tokens + 1)
-        return left if following is None else min(left, following - 1 - self.tokens)
+        return most if following is None else min(most, following - 1 - self.tokens)
 
     def _next_known(self, tokens: int) -> int | None:
         """The first of the known looks that does not lie before so many tokens."""

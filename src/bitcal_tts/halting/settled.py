@@ -173,13 +173,16 @@ class Settled(Gate):
         self._looked_at = self.tokens
         return self._judge(features.look(at_statement=stated))
 
-    def skip(self, step: Step, first: int) -> int:
+    def skip(self, step: Step, first: int, most: int) -> int:
         """Tokens within a sentence that states nothing."""
         texts = step.token_texts
         if texts is None:
             return 0
+        end = first + most
         columns = (step.entropies, step.logprobs, step.margins)
-        n = self._features.skip(texts[first:], *(None if column is None else column[first:] for column in columns))
+        n = self._features.skip(
+            texts[first:end], *(None if column is None else column[first:end] for column in columns)
+        )
         if self._guard is not None:
             for text in texts[first : first + n]:
                 self._guard.feed(text)

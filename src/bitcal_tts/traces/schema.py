@@ -17,6 +17,7 @@ from bitcal_tts.engines.base import Completion
 from bitcal_tts.halting.controller import Probe
 from bitcal_tts.halting.exchange import SessionOutcome
 from bitcal_tts.halting.signals import Signals
+from bitcal_tts.halting.statements import Statement
 from bitcal_tts.tasks.base import Item
 
 SCHEMA_VERSION = 3
@@ -91,6 +92,11 @@ class Trace:
     @cached_property
     def looks(self) -> dict[tuple[Any, ...], tuple[int, ...]]:
         """Tokens after which it has its looks, by where they lie and how it is read, as far as that was asked."""
+        return {}
+
+    @cached_property
+    def statements(self) -> dict[str | None, list[tuple[int, Statement]]]:
+        """What it states, and after how many tokens, by what answers look like, as far as that was asked."""
         return {}
 
     def text_at(self, tokens: int) -> str:

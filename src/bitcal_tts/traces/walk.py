@@ -14,7 +14,9 @@ from bitcal_tts.halting.controller import Decision, Step
 from bitcal_tts.halting.gate import Gate, GateParameters
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.policy import Action
+from bitcal_tts.halting.rules.stated import Stated
 from bitcal_tts.halting.session import Session
+from bitcal_tts.halting.statements import Statement, detector_for
 from bitcal_tts.halting.values import KINDS, Look, as_text
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
@@ -112,10 +114,16 @@ def walk(
 
 
 def _guided(gate: Any, trace: Trace) -> Any:
-    """The gate, told where the looks of a trace lie: found once, for all the rules that look there."""
+    """The gate, told where the looks of a trace lie, or what it states: found once, for all rules that ask for it."""
+    p = gate.parameters
+    if isinstance(gate, Stated):
+        if p.format.stated not in trace.statements:
+            trace.statements[p.format.stated] = _statements(trace, p.format.stated)
+        told = gate.fresh()
+        told.known_statements = trace.statements[p.format.stated]
+        return told
     if not gate.finds_looks:
         return gate
-    p = gate.parameters
     key = (p.looks, p.answers, p.opening, p.close)
     if key not in trace.looks:
         trace.looks[key] = _looks(trace, *key)
@@ -135,6 +143,13 @@ def _looks(trace: Trace, looks: str, answers: str, opening: str | None, close: s
         trace, _Finder(parameters), watch=lambda _, decision: found.append(decision.tokens) if decision.score else None
     )
     return tuple(found)
+
+
+def _statements(trace: Trace, stated: str | None) -> list[tuple[int, Statement]]:
+    """The statements of a trace, and after how many tokens each."""
+    detector = detector_for(stated).fresh()
+    found = ((i, detector.feed(text)) for i, text in enumerate(trace.token_texts, 1))
+    return [(i, statement) for i, statement in found if statement is not None]
 
 
 class _Finder(Gate):
