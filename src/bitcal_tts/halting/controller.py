@@ -107,16 +107,16 @@ class Step:
 
         Where the text is not known token by token, the last token has all of it.
         """
-        unknown = (None,) * self.n_tokens
-        texts = self.token_texts
-        if texts is None:
-            texts = [""] * (self.n_tokens - 1) + [self.text] * (self.n_tokens > 0)
-        return zip(
-            texts,
-            unknown if self.entropies is None else self.entropies,
-            unknown if self.logprobs is None else self.logprobs,
-            unknown if self.margins is None else self.margins,
-            strict=True,
+        return map(self.token, range(self.n_tokens))
+
+    def token(self, i: int) -> tuple[str, float | None, float | None, float | None]:
+        """One of `tokens`."""
+        texts, entropies, logprobs, margins = self.token_texts, self.entropies, self.logprobs, self.margins
+        return (
+            (self.text if i == self.n_tokens - 1 else "") if texts is None else texts[i],
+            None if entropies is None else entropies[i],
+            None if logprobs is None else logprobs[i],
+            None if margins is None else margins[i],
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bitcal_tts.halting.controller import Decision, Question
 from bitcal_tts.halting.landing import Landing
 from bitcal_tts.halting.profile import Profile
+from bitcal_tts.halting.reading import Stage
 from bitcal_tts.halting.signals import from_top
 from bitcal_tts.halting.values import Look
 
@@ -49,7 +50,8 @@ class Tokens:
 
     `hidden_similarities` has a cosine for every multiple of `Signals.hidden_every` tokens that these complete, None for
     the first, which has none before it. `missing` is the mass of each distribution that is not known, where only its
-    likeliest tokens are; NaN where a recording has not kept it.
+    likeliest tokens are; NaN where a recording has not kept it. `stages` is where the text stands after each of them,
+    where that is known; whoever says so must say it of all tokens of a response.
     """
 
     texts: Sequence[str]
@@ -59,6 +61,7 @@ class Tokens:
     top_logprobs: Sequence[float] | None = None
     hidden_similarities: Sequence[float | None] = ()
     missing: Sequence[float] | None = None
+    stages: Sequence[Stage] | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from bitcal_tts.halting.signals import Signal
 from bitcal_tts.halting.statements import detector_for
 
 G = TypeVar("G", bound="Gate")
+_NOTHING: frozenset[Signal] = frozenset()
+_PROBES = frozenset({Signal.PROBE})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,7 @@ class Gate(Controller):
     @property
     def needs(self) -> frozenset[Signal]:
         """The model's answers where it asks for them."""
-        return frozenset() if self.question is None else frozenset({Signal.PROBE})
+        return _NOTHING if self.question is None else _PROBES
 
     @property
     def reads_question(self) -> bool:
@@ -199,9 +201,8 @@ class Gate(Controller):
         if not self.looks_at(step.stage):
             return step.n_tokens, self._pass(step)
         n = self._skipped(step, 0)
-        tokens = list(step.tokens()) if n < step.n_tokens else []
         while n < step.n_tokens:
-            text, entropy, logprob, margin = tokens[n]
+            text, entropy, logprob, margin = step.token(n)
             self.tokens, n = self.tokens + 1, n + 1
             score = self.token(text, entropy, logprob, margin)
             found = self._finds(text)

@@ -271,7 +271,8 @@ class Session:
             self._missing = None if math.isnan(worst) else worst
         self._waiting.extend(tokens.texts)
         if self._reading is not None:
-            self._waiting_stages.extend(self._reading.stages(tokens.texts))
+            known = tokens.stages
+            self._waiting_stages.extend(self._reading.stages(tokens.texts) if known is None else known)
         if self.signals.hidden_every == self._p.chunk_size:
             self._similarities.extend(tokens.hidden_similarities)
 
@@ -318,9 +319,11 @@ class Session:
         most: int = min(self.method.ahead(), len(self._waiting) - at, self._p.budget - self.tokens - 1)
         if self._reading is None or most < 2:
             return most
-        stages = self._waiting_stages
-        stage = stages[at]
-        return next((i for i in range(1, most) if stages[at + i] is not stage), most)
+        stages = self._waiting_stages[at : at + most]
+        stage = stages[0]
+        if stages.count(stage) == most:
+            return most
+        return next(i for i, other in enumerate(stages) if other is not stage)
 
     def _take(self, first: int, n: int) -> None:
         """Count tokens that wait as taken."""
@@ -329,7 +332,8 @@ class Session:
         self.tokens += n
         if self._reading is not None:
             self._stage = self._waiting_stages[first + n - 1]
-            self._last = next((text[-1] for text in reversed(texts) if text), self._last)
+            last = texts[-1] or next((text for text in reversed(texts) if text), self._last)
+            self._last = last[-1:]
 
     def _step(self, first: int, last: int) -> Step:
         texts = self._waiting[first:last]

@@ -107,7 +107,8 @@ class Settled(Gate):
         super().__init__(parameters)
         self.monitor = monitor
         self._features = self._read(None)
-        self._looked_at = 0
+        self.looked_at = 0
+        """Tokens at the last look that was no boundary."""
         self._stands_for: Any = None
         self._unweighed: Look | None = None
         self._held: tuple[float | None, bool] = (None, False)
@@ -170,7 +171,7 @@ class Settled(Gate):
         stated = features.update(text, entropy, logprob, margin, writing=self.stage is Stage.WRITING) is not None
         if looks == "boundaries" or not (stated or (looks == "sentences" and features.at_sentence_end)):
             return None
-        self._looked_at = self.tokens
+        self.looked_at = self.tokens
         return self._judge(features.look(at_statement=stated))
 
     def skip(self, step: Step, first: int, most: int) -> int:
@@ -191,9 +192,9 @@ class Settled(Gate):
     def boundary(self, step: Step) -> float | None:
         """Score a boundary, where boundaries are looked at."""
         p = self.parameters
-        if self._looked_at == self.tokens:
+        if self.looked_at == self.tokens:
             return None  # judged already
-        if p.looks in ("sentences", "statements") and (self._looked_at or self.tokens < p.fallback_after):
+        if p.looks in ("sentences", "statements") and (self.looked_at or self.tokens < p.fallback_after):
             return None
         return self._judge(self._features.look(at_statement=False))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from bitcal_tts.halting.exchange import Ask, Force, SessionOutcome, Tokens
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.landing import fitting
 from bitcal_tts.halting.methods import to_the_end
+from bitcal_tts.halting.reading import Reading, Stage
 from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.signals import COLUMNS, Signal
 from bitcal_tts.tasks.base import Task
@@ -61,7 +63,8 @@ def replay(
         watch=None if watch is None else lambda decision: watch(session, decision),
         heed=heed,
     )
-    directive = session.feed(tokens_of(trace, method.needs if fed is None else fed))
+    tokens = tokens_of(trace, method.needs if fed is None else fed)
+    directive = session.feed(replace(tokens, stages=stages_of(trace, method.parameters)) if method.lands else tokens)
     while not session.over:
         if isinstance(directive, Ask):
             directive = session.tell(probe_at(trace, directive.at))
@@ -85,6 +88,14 @@ def tokens_of(trace: Trace, fed: frozenset[Signal] | None = None) -> Tokens:
     similarities = [None, *trace.hidden_similarities.tolist()] if Signal.HIDDEN in fed else ()
     missing = [math.nan] * len(trace) if trace.signals.distribution == "top" else None  # it is not recorded
     return Tokens(trace.token_texts, hidden_similarities=similarities, missing=missing, **columns)
+
+
+def stages_of(trace: Trace, p: Any) -> list[Stage]:
+    """Where a trace stands after each of its tokens, as a method's parameters have it read; found once."""
+    key = (p.answers, p.opening, p.close)
+    if key not in trace.stages:
+        trace.stages[key] = Reading(p.format, p.opening, p.close).stages(trace.token_texts)
+    return trace.stages[key]
 
 
 def _with_gaps(array: Any) -> list[float | None]:

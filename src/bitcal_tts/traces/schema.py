@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bitcal_tts.engines.base import Completion
 from bitcal_tts.halting.controller import Probe
 from bitcal_tts.halting.exchange import SessionOutcome
+from bitcal_tts.halting.reading import Stage
 from bitcal_tts.halting.signals import Signals
 from bitcal_tts.halting.statements import Statement
 from bitcal_tts.tasks.base import Item
@@ -92,6 +93,16 @@ class Trace:
     @cached_property
     def looks(self) -> dict[tuple[Any, ...], tuple[int, ...]]:
         """Tokens after which it has its looks, by where they lie and how it is read, as far as that was asked."""
+        return {}
+
+    @cached_property
+    def stops(self) -> dict[tuple[Any, ...], tuple[int, str | None]]:
+        """Tokens and answer where it is stopped and the model answers, by place and budget, as far as it was asked."""
+        return {}
+
+    @cached_property
+    def stages(self) -> dict[tuple[Any, ...], list[Stage]]:
+        """Where it stands after each of its tokens, by how it is read, as far as that was asked."""
         return {}
 
     @cached_property

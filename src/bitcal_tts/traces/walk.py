@@ -14,14 +14,16 @@ from bitcal_tts.halting.controller import Decision, Step
 from bitcal_tts.halting.gate import Gate, GateParameters
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.policy import Action
+from bitcal_tts.halting.reading import Stage
 from bitcal_tts.halting.rules.stated import Stated
 from bitcal_tts.halting.session import Session
+from bitcal_tts.halting.settled import Settled
 from bitcal_tts.halting.statements import Statement, detector_for
 from bitcal_tts.halting.values import KINDS, Look, as_text
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 from bitcal_tts.traces.oracle import informed
-from bitcal_tts.traces.replay import check_format, full_run, landing_at, replay
+from bitcal_tts.traces.replay import check_format, full_run, landing_at, probe_at, replay, stages_of
 from bitcal_tts.traces.schema import Trace
 
 
@@ -75,9 +77,14 @@ def walk(
         full = full_run(trace, gate.parameters)
         judge = Judge(trace, full.answer, task)
         highest = -math.inf
+        looked: list[int] = []
 
-        def note(session: Session, decision: Decision, i: int = i, judge: Judge = judge) -> None:
+        def note(
+            session: Session, decision: Decision, i: int = i, judge: Judge = judge, looked: list[int] = looked
+        ) -> None:
             nonlocal highest
+            if isinstance(gate, Settled) and session.method.looked_at == decision.tokens:  # type: ignore[attr-defined]
+                looked.append(decision.tokens)
             if decision.score is None or (rising and decision.score <= highest):
                 return
             highest = max(highest, decision.score)
@@ -93,6 +100,8 @@ def walk(
         seen = trace.signals.present if look_of is not None else None
         method = _guided(informed(gate, trace, task), trace)
         end = replay(trace, method, identity=identity, watch=note, fed=seen).outcome
+        if isinstance(gate, Settled) and end.decision is None and len(trace) < gate.parameters.budget:
+            trace.looks.setdefault(_key(gate.parameters), tuple(looked))  # rules may look there too
         ends.append((end.tokens, end.probe_tokens, *judge.worth(end.answer), end.decision is not None, end.reason))
         fulls.append((full.tokens, task.correct(full.answer, trace.item)))
         if tick:
@@ -115,28 +124,33 @@ def walk(
 
 def _guided(gate: Any, trace: Trace) -> Any:
     """The gate, told where the looks of a trace lie, or what it states: found once, for all rules that ask for it."""
-    p = gate.parameters
     if isinstance(gate, Stated):
-        if p.format.stated not in trace.statements:
-            trace.statements[p.format.stated] = _statements(trace, p.format.stated)
         told = gate.fresh()
-        told.known_statements = trace.statements[p.format.stated]
+        told.known_statements = _statements(trace, gate.parameters)
         return told
     if not gate.finds_looks:
         return gate
-    key = (p.looks, p.answers, p.opening, p.close)
+    key = _key(gate.parameters)
     if key not in trace.looks:
-        trace.looks[key] = _looks(trace, *key)
+        trace.looks[key] = _looks(trace, gate.parameters)
     guided = gate.fresh()
     guided.known_looks = trace.looks[key]
     return guided
 
 
-def _looks(trace: Trace, looks: str, answers: str, opening: str | None, close: str | None) -> tuple[int, ...]:
+def _key(p: Any) -> tuple[Any, ...]:
+    """What the looks of a trace depend on."""
+    return p.looks, p.answers, p.opening, p.close
+
+
+def _looks(trace: Trace, p: Any) -> tuple[int, ...]:
     """Tokens after which a trace has its looks."""
+    if p.looks == "statements":
+        stages = stages_of(trace, p)
+        return tuple(at for at, _ in _statements(trace, p) if stages[at - 1] is not Stage.OVER)
     parameters = GateParameters(
-        name="looks", bits=16, budget=len(trace) + (trace.finish != "budget"), answers=answers, opening=opening,
-        close=close, looks=looks, reserve=0,
+        name="looks", bits=16, budget=len(trace) + (trace.finish != "budget"), answers=p.answers, opening=p.opening,
+        close=p.close, looks=p.looks, reserve=0,
     )  # fmt: skip
     found: list[int] = []
     replay(
@@ -145,11 +159,14 @@ def _looks(trace: Trace, looks: str, answers: str, opening: str | None, close: s
     return tuple(found)
 
 
-def _statements(trace: Trace, stated: str | None) -> list[tuple[int, Statement]]:
+def _statements(trace: Trace, p: Any) -> list[tuple[int, Statement]]:
     """The statements of a trace, and after how many tokens each."""
-    detector = detector_for(stated).fresh()
-    found = ((i, detector.feed(text)) for i, text in enumerate(trace.token_texts, 1))
-    return [(i, statement) for i, statement in found if statement is not None]
+    stated = p.format.stated
+    if stated not in trace.statements:
+        detector = detector_for(stated).fresh()
+        found = ((i, detector.feed(text)) for i, text in enumerate(trace.token_texts, 1))
+        trace.statements[stated] = [(i, statement) for i, statement in found if statement is not None]
+    return trace.statements[stated]
 
 
 class _Finder(Gate):
@@ -175,10 +192,16 @@ class Judge:
     def stopped(self, session: Session, stands_for: str | None, gate: Gate) -> tuple[int, int, bool, bool]:
         """Tokens, probe tokens, right, same, if the session of a gate were stopped here."""
         at = session.tokens
-        if type(gate).action is Action.STOP:
-            tokens, answer = session.if_stopped(lambda: landing_at(self._trace, at, stands_for, gate))
-        else:
+        if type(gate).action is not Action.STOP:
             tokens, answer = at, self._task.format.value(self._trace.text_at(at))
+        elif self._trace.probes is None:
+            tokens, answer = session.if_stopped(lambda: landing_at(self._trace, at, stands_for, gate))
+        else:  # whoever stops there, the model answers the same
+            p, stops = gate.parameters, self._trace.stops
+            key = (at, p.budget, p.answers, p.opening, p.close)
+            if key not in stops:
+                stops[key] = session.if_stopped(lambda: probe_at(self._trace, at))
+            tokens, answer = stops[key]
         return (tokens, session.probe_tokens, *self.worth(answer))
 
     def candidates(self, values: Sequence[Any], stop: tuple[bool, bool]) -> list[tuple[bool, bool]]:
