@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from bitcal_tts.cli import main
+from bitcal_tts.engines import llama_server
 from bitcal_tts.engines.base import Request
 from bitcal_tts.engines.http import HttpEngine
 from bitcal_tts.engines.wire import ServerError
@@ -165,3 +168,12 @@ def test_what_was_recorded_is_kept_and_recording_goes_on(
     assert main(record) == 0
     assert fake.completions - asked == 2
     assert "4 traces" in capsys.readouterr().out
+
+
+def test_a_server_of_our_own_that_does_not_end_is_ended(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp's waits for requests that are open; whoever closes it may be the one who has them open."""
+    monkeypatch.setattr(llama_server, "_ENDS_WITHIN", 0.2)
+    own = llama_server.OwnServer(gguf, parallel=1, context=256, threads=1)
+    os.kill(own._process.pid, signal.SIGSTOP)
+    own.close()
+    assert own._process.returncode == -signal.SIGKILL

