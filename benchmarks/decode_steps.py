@@ -181,11 +181,12 @@ def main() -> None:
     vocabulary = model.config.vocab_size
     checkpoint = Checkpoint(f"{args.shape} shape", model, tokenizer(vocabulary), device, "", markers=None)
     engines = {"kernels": TransformersEngine(checkpoint, capture=False), "captured": TransformersEngine(checkpoint)}
-    rows = [steps(model, engines, int(batch)) for batch in args.batches.split(",")]
-    halted = halting(engines["captured"], args.halting, 8 * args.halting, vocabulary)
-    if args.out is not None:
-        write_json(args.out, {"benchmark": "decode_steps", "shape": args.shape, "rows": rows, "halting": halted,
-                              "environment": environment()})  # fmt: skip
+    found: Row = {"benchmark": "decode_steps", "shape": args.shape, "rows": []}
+    found["halting"] = halting(engines["captured"], args.halting, 8 * args.halting, vocabulary)
+    for batch in map(int, args.batches.split(",")):
+        found["rows"].append(steps(model, engines, batch))
+        if args.out is not None:  # after each: one that is cut off leaves what it has measured
+            write_json(args.out, {**found, "environment": environment()})
 
 
 if __name__ == "__main__":

@@ -68,7 +68,8 @@ def live(bits: int, profile: Any, n: int, batch: int) -> Row:
         ]
         for name, method in methods.items()
     }
-    measured(engine, requests["settled"][:64], decoding, batch)  # warm-up
+    # Everything that will be captured: all lengths, whole batches and what is left of them, for the longest prompts.
+    measured(engine, sorted(requests["landed"], key=lambda request: -len(request.prompt))[:batch], decoding, batch)
     for name in methods:
         row, done = measured(engine, requests[name], decoding, batch)
         right[name] = [task.correct(done[str(i)].answer, item) for i, item in enumerate(items)]

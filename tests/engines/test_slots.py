@@ -9,6 +9,7 @@ import time
 import warnings
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -23,6 +24,7 @@ from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
 from bitcal_tts.engines.batch import OutOfMemoryWarning
 from bitcal_tts.engines.desk import Desk
 from bitcal_tts.engines.desks import Desks, host_for
+from bitcal_tts.engines.pace import Pace
 from bitcal_tts.engines.slots import Slots, bucket, few_sizes
 from bitcal_tts.engines.transformers import TransformersEngine
 from bitcal_tts.halting.methods import to_the_end
@@ -123,10 +125,6 @@ class Ahead(Slots):
         self.readings.append(len(texts))
         return super().read(texts)
 
-    def take(self, **options: Any) -> Any:
-        steps = super().take(**options)
-        return steps._replace(ids=steps.ids.clone(), signals=steps.signals.clone())
-
 
 @pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize("name", ["landed", "truncate", "complete", "deer"])
@@ -166,6 +164,55 @@ def test_working_ahead_and_reading_ahead_change_nothing(
     assert not slow or max(behind) == 2
     assert sum(Ahead.readings) == 9  # every request once,
     assert len(Ahead.readings) < 5 < 1 + len(asked)  # and the later ones together, before there was a slot for them
+
+
+class Uneven:
+    """A pace that changes all the time."""
+
+    def __init__(self, most: int) -> None:
+        self._steps = itertools.cycle((3, 1, most, 2))
+
+    @property
+    def steps(self) -> int:
+        return next(self._steps)
+
+
+@pytest.mark.parametrize("name", ["landed", "bitcal_tts"])
+def test_a_pace_changes_nothing(thinking_engine: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hidden states are compared at the same tokens of a request, whenever it joined and however it is fed."""
+    opening, close = thinking_engine.thinking
+    think = {"opening": opening, "close": close, "answers": "gsm8k"} if name == "landed" else {}
+    method = build_method(name, bits=32, budget=100, chunk_size=8, **think)
+    asked = requests(9, method)
+    options: dict[str, Any] = {"batch_size": 4, "chunk_size": 8, "keep_hidden": True}
+    plain = {c.id: c for c in thinking_engine.decode(asked, Decoding(0.7, seed=3), **options)}
+    monkeypatch.setattr(transformers_module, "Slots", Ahead)
+    monkeypatch.setattr(batch_module, "Pace", Uneven)
+    engine = TransformersEngine(thinking_engine.checkpoint, processes=1)
+    paced = {c.id: c for c in engine.decode(asked, Decoding(0.7, seed=3), **options)}
+    engine.close()
+    assert {i: told(c) for i, c in paced.items()} == {i: told(c) for i, c in plain.items()}
+    for i, c in plain.items():
+        assert len(c.hidden) == (len(c.token_ids) - c.landing_tokens) // 8 == 1 + len(c.hidden_similarities)
+        assert paced[i].hidden_similarities == pytest.approx(c.hidden_similarities, abs=1e-4)
+        assert np.stack(paced[i].hidden) == pytest.approx(np.stack(c.hidden), abs=1e-3)
+
+
+def test_the_longer_a_step_takes_the_fewer_there_are_between_looks() -> None:
+    pace = Pace(16)
+    assert pace.steps == 16
+    pace.note(16, 16 * 0.001)
+    assert pace.steps == 16
+    for _ in range(4):
+        pace.note(16, 16 * 0.016)
+    assert pace.steps == 2
+    pace.note(2, 2 * 0.5)  # captured, or somebody else was on the device
+    assert pace.steps == 2
+    for _ in range(4):
+        pace.note(2, 2 * 0.5)
+    assert pace.steps == 1
+    pace.note(1, 0.0)
+    assert pace.steps == 16
 
 
 def test_a_process_that_dies_is_an_error_in_one_line(thinking_engine: Any) -> None:

@@ -1,7 +1,8 @@
 """The rows in flight: they join, take tokens, are asked about, are landed, and leave.
 
 Signals are computed on the device for the whole batch and copied off once a chunk, never per token. On a GPU the next
-chunk is under way while the host looks at the last one: a row that ends is found out a chunk late and cut back.
+chunk is under way while the host looks at the last one: a row that ends is found out a chunk late and cut back. The
+longer the device takes for a step, the fewer steps make a chunk (`Pace`).
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from bitcal_tts.engines.base import Completion, Decoding, EngineError, EngineWar
 from bitcal_tts.engines.cache import survivors
 from bitcal_tts.engines.desk import Host, Lines, Replies
 from bitcal_tts.engines.forward import Forward
+from bitcal_tts.engines.pace import Pace
 from bitcal_tts.engines.row import Row
-from bitcal_tts.engines.slots import Reading, Slots, Steps
+from bitcal_tts.engines.slots import Reading, Slots
+from bitcal_tts.engines.steps import Steps
 
 Prober = Callable[[Sequence[Fork]], Iterator[list[Written]]]
 """Makes the model answer at the places of each fork."""
@@ -85,7 +88,6 @@ class _Chunk:
     lands: list[bool]
     """Which of them were writing what a landing asks for."""
     steps: Steps
-    boundary: bool
     by: int
     """Steps that the device had been given in all."""
 
@@ -123,8 +125,9 @@ class Batch:
             )
         size = range(min(batch_size, len(rows)), batch_size + 1)
         self.slots_for = partial(
-            slots_for, decoding=decoding, steps=chunk_size, longest=len(self.waiting[0].prompt), most_new=self.most_new
-        )
+            slots_for, decoding=decoding, steps=chunk_size, every=chunk_size, longest=len(self.waiting[0].prompt),
+            most_new=self.most_new,
+        )  # fmt: skip
         self.slots: Slots = self.slots_for(size)
         self.rows: list[_Flight] = []
         self.ready: deque[tuple[_Flight, Reading, int]] = deque()
@@ -132,8 +135,9 @@ class Batch:
         self.under_way: _Chunk | None = None
         self.given = 0
         """Steps that the device has been given."""
-        self.phase = 0
-        """Steps since the last boundary."""
+        self.pace = Pace(chunk_size)
+        self.since_joined = 0
+        """Steps since rows could join; where nobody works ahead they join together, a chunk after the last."""
         # Looking at tokens is free on the CPU; elsewhere it would stall the device at every token.
         eos = torch.tensor(sorted(model.eos_token_ids), dtype=torch.long)
         self.stop = eos if model.device.type == "cpu" else None
@@ -161,9 +165,7 @@ class Batch:
                 self._hand_over(done)
                 self._read_ahead()
             yield from self._heed(self._has_time)
-            if not self.rows:
-                self.phase = 0
-            if self.phase == 0:
+            if self.slots.works_ahead or not self.rows or self.since_joined == self.chunk_size:
                 if self._too_many():
                     yield from self._catch_up()
                 self._fill()
@@ -197,29 +199,30 @@ class Batch:
             row.unit = self.slots.unit(slot)
         self.waiting.extendleft(row for row, _, _ in reversed(self.ready))
         self.waiting.extendleft(reversed(self.rows))
-        self.rows, self.phase = [], 0
+        self.rows = []
         self.ready.clear()
         self.slots.release()
         self.slots = self.slots_for(range(fewer, fewer + 1))
 
     @_memory()
     def _decode(self) -> _Chunk:
-        """Have the device decode up to the next boundary; or until somebody ends, where that is seen at once."""
-        steps = self.chunk_size - self.phase
+        """Have the device decode a chunk; or until somebody ends, where that is seen at once."""
+        steps = self.pace.steps
         if self.stop is not None:
+            steps = min(steps, self.chunk_size - self.since_joined)
             steps = min(steps, *(row.budget - len(row.written) for row in self.rows if not row.lands), steps)
             steps = min(steps, _LANDING) if any(row.lands for row in self.rows) else steps
         ran = self.slots.run(steps, stop=self.stop)
         self.given += ran
-        self.phase += ran
-        boundary = self.phase == self.chunk_size
-        self.phase = 0 if boundary else self.phase
-        steps_run = self.slots.take(boundary=boundary, keep_hidden=self.keep_hidden)
-        return _Chunk(list(self.rows), [row.lands for row in self.rows], steps_run, boundary, self.given)
+        self.since_joined += ran
+        steps_run = self.slots.take(keep_hidden=self.keep_hidden)
+        return _Chunk(list(self.rows), [row.lands for row in self.rows], steps_run, self.given)
 
     def _hand_over(self, chunk: _Chunk) -> None:
         """Let whoever looks after the rows have what they wrote, as far as it is theirs."""
         chunk.steps.wait()
+        if chunk.steps.seconds is not None:
+            self.pace.note(chunk.steps.ids.shape[1], chunk.steps.seconds)
         own = [
             line
             for line, (row, lands) in enumerate(zip(chunk.rows, chunk.lands, strict=True))
@@ -230,14 +233,14 @@ class Batch:
         ids, signals, cosines, hidden = (
             None if tensor is None else tensor.cpu().numpy() for tensor in chunk.steps.tensors
         )
-        assert ids is not None and signals is not None
+        assert ids is not None and signals is not None and cosines is not None
         for line, tokens in zip(own, ids[own].tolist(), strict=True):
             row = chunk.rows[line]
             row.written += tokens
-            if cosines is not None and len(row.written) <= self.chunk_size:
-                cosines[line] = np.nan  # its first boundary
+            if len(row.written) < 2 * self.chunk_size:
+                cosines[line] = np.nan  # at its first boundary there is nothing to compare with
         rows = [row.index for row in chunk.rows]
-        self.host.take(Lines(rows, chunk.lands, ids, signals, cosines, hidden, chunk.boundary, chunk.by).part(own))
+        self.host.take(Lines(rows, chunk.lands, ids, signals, cosines, hidden, chunk.by).part(own))
 
     def _heed(self, patient: Callable[[], bool]) -> Iterator[Completion]:
         """Do what rows say: some are answered, some are landed, some end and leave."""
@@ -312,6 +315,7 @@ class Batch:
     @_memory()
     def _fill(self) -> None:
         """Have as many rows in flight as there is room for."""
+        self.since_joined = 0
         self._make_room()
         self._admit()
 

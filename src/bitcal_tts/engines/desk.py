@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,20 +25,19 @@ class Lines(NamedTuple):
     """Of each whether it was writing what a landing asks for: otherwise a row that lands by now has been cut back."""
     ids: NDArray[np.int64]
     signals: NDArray[np.float32]
-    cosines: NDArray[np.float32] | None
-    """At a boundary; NaN where a row has nothing to be compared with."""
+    cosines: NDArray[np.float32]
+    """Of rows that have come to a boundary; NaN where a row has not, or has nothing to be compared with."""
     hidden: NDArray[np.float32] | None
-    boundary: bool
+    """There; of the others anything."""
     by: int
     """Steps that the device had been given by then."""
 
     def part(self, of: Sequence[int]) -> Lines:
         """Some of the lines."""
         some = list(of)
-        cosines = None if self.cosines is None else self.cosines[some]
         hidden = None if self.hidden is None else self.hidden[some]
         rows, lands = [self.rows[i] for i in some], [self.lands[i] for i in some]
-        return Lines(rows, lands, self.ids[some], self.signals[some], cosines, hidden, self.boundary, self.by)
+        return Lines(rows, lands, self.ids[some], self.signals[some], self.cosines[some], hidden, self.by)
 
 
 @dataclass(frozen=True)
@@ -115,11 +114,10 @@ class Desk:
         """Let rows take what they wrote."""
         self._by = lines.by
         ids, signals = lines.ids.tolist(), lines.signals.swapaxes(1, 2).tolist()
-        cosines: list[Any] = [None] * len(ids) if lines.cosines is None else lines.cosines.tolist()
-        for i, (index, lands, cosine) in enumerate(zip(lines.rows, lines.lands, cosines, strict=True)):
-            known = None if cosine is None or cosine != cosine else cosine
+        for i, (index, lands, cosine) in enumerate(zip(lines.rows, lines.lands, lines.cosines.tolist(), strict=True)):
+            known = None if cosine != cosine else cosine
             hidden = None if lines.hidden is None else lines.hidden[i]
-            line = _Line(ids[i], signals[i], known, hidden, lines.boundary, lands)
+            line = _Line(ids[i], signals[i], known, hidden, lands)
             if index in self._later:
                 self._later[index].append(line)
             else:
@@ -151,9 +149,7 @@ class Desk:
         row = self._rows[index]
         if row.over or row.lands != line.lands:
             return  # it was decoded before what came to an end was found out
-        if line.hidden is not None and not row.lands:
-            row.done.hidden.append(line.hidden)
-        row.take(line.ids, line.signals, self._eos, line.cosine, boundary=line.boundary)
+        row.take(line.ids, line.signals, self._eos, line.cosine, line.hidden)
         self._heed(index)
 
     def _heed(self, index: int) -> None:
@@ -191,5 +187,4 @@ class _Line(NamedTuple):
     signals: list[list[float]]
     cosine: float | None
     hidden: NDArray[np.float32] | None
-    boundary: bool
     lands: bool

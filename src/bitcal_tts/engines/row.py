@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bitcal_tts.engines.base import Completion, EngineError, Fork, Place, Request, Written
 from bitcal_tts.engines.text import TokenTexts, held_back, landing_ids
 from bitcal_tts.halting.controller import Probe
@@ -55,16 +58,21 @@ class Row:
         return self._landing is not None
 
     def take(
-        self, ids: list[int], signals: list[list[float]], eos: frozenset[int], cosine: float | None, *, boundary: bool
+        self,
+        ids: list[int],
+        signals: list[list[float]],
+        eos: frozenset[int],
+        cosine: float | None,
+        hidden: NDArray[np.float32] | None,
     ) -> None:
-        """Feed tokens in order until one ends the sequence; at a chunk boundary with the cosine there, if any.
+        """Feed tokens in order, at most a chunk, until one ends the sequence.
 
         Args:
             ids: The tokens.
             signals: Entropies, log-probabilities, margins and mean log-probabilities of the likeliest, of each of them.
             eos: Tokens that end a sequence.
-            cosine: Between the hidden state at this boundary and at the last one.
-            boundary: Whether a chunk is whole.
+            cosine: Between the hidden states at the boundary that they come to and at the one before, if any.
+            hidden: The one there, where it is kept.
         """
         if self._landing is not None:
             self._land(self._landing, ids, signals, eos)
@@ -81,15 +89,18 @@ class Row:
                 "overflows; try --compute-dtype float32"
             )
         texts = [self._texts.add(token) for token in ids[:n]]
+        whole = len(done.token_ids) // self._chunk_size
         done.token_ids += ids[:n]
         done.token_texts += texts
         done.entropies += entropies
         done.logprobs += logprobs
         done.margins += margins
         done.top_logprobs += tops
-        at_boundary = boundary and not ended
+        at_boundary = len(done.token_ids) // self._chunk_size > whole
         if at_boundary and cosine is not None:
             done.hidden_similarities.append(cosine)
+        if at_boundary and hidden is not None:
+            done.hidden.append(hidden)
         similarities = (cosine,) if at_boundary else ()
         directive = self.session.feed(
             Tokens(texts, entropies, logprobs, margins, tops, hidden_similarities=similarities)

@@ -8,6 +8,7 @@ copy waited for; `index_fill_` takes it along with the kernel.)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,39 +22,12 @@ from bitcal_tts.engines.forward import Forward
 from bitcal_tts.engines.graphs import CapturedSteps
 from bitcal_tts.engines.memory import room
 from bitcal_tts.engines.sampling import N_SIGNALS, choose, token_signals, unit_rows
+from bitcal_tts.engines.steps import HostCopies, Steps, event_now
 
 Tensor = torch.Tensor
 _FORCED = 32  # tokens of a landing that buffers are made for; they grow
-_SOON = 3  # of so many steps one is enough for the host to give the device more to do
+_SOON = 3  # of so many steps one is enough for the host to give the device more to do; of few, the last one
 _SPARE = 2  # a cache that takes less than one in so many of the bytes there are is made whole at once
-
-
-class Steps(NamedTuple):
-    """What the rows wrote in a number of steps: ids [rows, steps], signals [rows, steps, 4]; cosines at a boundary."""
-
-    ids: Tensor
-    signals: Tensor
-    cosines: Tensor | None
-    hidden: Tensor | None
-    ready: Any
-    """An event that the copies to the host wait for; None where nothing was copied."""
-    soon: Any = None
-    """An event a little before the last of the steps; None where nobody works ahead."""
-
-    @property
-    def under_way(self) -> bool:
-        """Whether the device will not be done with them soon."""
-        return self.soon is not None and not self.soon.query()
-
-    @property
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """Ids, signals, cosines and hidden states."""
-        return self[:4]
-
-    def wait(self) -> None:
-        """Until the host may read."""
-        if self.ready is not None:
-            self.ready.synchronize()
 
 
 class Reading(NamedTuple):
@@ -73,6 +47,7 @@ class Slots:
         size: Slots, at most; fewer where memory does not do.
         decoding: How tokens are chosen.
         steps: Most steps between two looks of the host.
+        every: Hidden states are compared every so many tokens of a request, no fewer than `steps`; None: never.
         longest: Most tokens that a request has when it joins.
         most_new: Most tokens that one may write.
         capture: Whether steps are worth being captured, where they can be.
@@ -87,12 +62,13 @@ class Slots:
         steps: int,
         longest: int,
         most_new: int,
+        every: int | None = None,
         capture: bool = True,
     ) -> None:
         self._model, self._decoding = model, decoding
         self._most_new, self._most = most_new, size
         self.device = model.device
-        self._steps = steps
+        self._steps, self._every = steps, every
         self._whole = longest + most_new + 2 * steps
         self._cache: SlotCache | None = None
         self.size = size
@@ -103,7 +79,9 @@ class Slots:
         self._captured = CapturedSteps(self._step, capture=capture) if self.device.type == "cuda" else None
         self._due = False  # tokens were chosen that the model has not read yet
         self._filled = 0
+        self._begun: Any = None
         self._soon: Any = None
+        self._copies = HostCopies()
 
     @property
     def longest(self) -> int:
@@ -196,7 +174,10 @@ class Slots:
             return torch.zeros(n, *shape, dtype=dtype, device=device)
 
         self._logits, self._hidden = (one.new_zeros(n, one.shape[-1]) for one in (like.logits, like.hidden))
-        self._before, self._unit = torch.zeros_like(self._hidden), torch.zeros_like(self._hidden)
+        self._boundary, self._unit = torch.zeros_like(self._hidden), torch.zeros_like(self._hidden)
+        """Hidden states at the last boundary, and scaled to length one."""
+        self._cosines = torch.full((n,), math.nan, device=device)
+        """With the boundary before, of requests that have come to one since anybody took what was written."""
         self._last, self._positions, self._prompts = zeros(), zeros(), zeros()
         self._greedy = zeros(dtype=torch.bool)
         self._forced, self._n_forced, self._at_forced = zeros(_FORCED), zeros(), zeros()
@@ -269,30 +250,33 @@ class Slots:
                 return n
         return steps
 
-    def take(self, *, boundary: bool = False, keep_hidden: bool = False) -> Steps:
-        """What was written since the last time; at a boundary with hidden states, compared with the last one's."""
+    def take(self, *, keep_hidden: bool = False) -> Steps:
+        """What was written since the last time, on the host as soon as the device is done."""
         n, filled = self.count, self._filled
-        cosines = self._compare(n) if boundary else None
-        hidden = self._before[:n].clone() if boundary and keep_hidden else None
+        self._copies.turn()
+        ids = self._copies.of("ids", self._ids[:n, :filled])
+        signals = self._copies.of("signals", self._signals[:n, :filled])
+        cosines = self._copies.of("cosines", self._cosines[:n])
+        hidden = self._copies.of("hidden", self._boundary[:n]) if keep_hidden else None
         self._filled = 0
         self._column.zero_()
-        ids, signals = self._ids[:n, :filled], self._signals[:n, :filled]
+        self._cosines.fill_(math.nan)
         if self.device.type != "cuda":
-            return Steps(ids, signals, cosines, hidden, None)
-        ids, signals = _to_host(ids), _to_host(signals)
-        cosines, hidden = (None if tensor is None else _to_host(tensor) for tensor in (cosines, hidden))
-        return Steps(ids, signals, cosines, hidden, _event(), self._soon)
+            return Steps(ids, signals, cosines, hidden)
+        return Steps(ids, signals, cosines, hidden, self._begun, self._soon, event_now())
 
-    def suits(self, size: range, decoding: Decoding, *, steps: int, longest: int, most_new: int) -> bool:
+    def suits(self, size: range, decoding: Decoding, *, steps: int, every: int, longest: int, most_new: int) -> bool:
         """Whether these slots, when they are free, will do for other requests; `size`: so many slots."""
         as_long = longest + most_new + 2 * steps <= self._whole and most_new <= self._most_new
-        return self._most in size and decoding == self._decoding and steps == self._steps and as_long
+        alike = (decoding, steps, every) == (self._decoding, self._steps, self._every)
+        return self._most in size and alike and as_long
 
     def clear(self) -> None:
         """Nobody is in them any more; what was captured stays."""
         self.count, self._due, self._filled = 0, False, 0
         if self._cache is not None:
             self._column.zero_()
+            self._cosines.fill_(math.nan)
 
     def release(self) -> None:
         """Give the memory back."""
@@ -312,11 +296,17 @@ class Slots:
         """Have a request that has come back compared with what it was."""
         self._unit[slot] = unit
 
-    def _compare(self, n: int) -> Tensor:
-        unit = unit_rows(self._before[:n])
-        cosines = (unit * self._unit[:n]).sum(-1)
-        self._unit[:n] = unit
-        return cosines
+    def _compare(self, n: int, every: int) -> None:
+        """Where a request comes to a multiple of so many tokens: its hidden state with the one so many before."""
+        written = self._positions[:n] - self._prompts[:n] + 1
+        there = written % every == 0
+        if self.device.type == "cpu" and not there.any():
+            return
+        hidden, before = self._hidden[:n], self._unit[:n]
+        unit = unit_rows(hidden)
+        self._cosines[:n] = torch.where(there, (unit * before).sum(-1), self._cosines[:n])
+        self._unit[:n] = torch.where(there[:, None], unit, before)
+        self._boundary[:n] = torch.where(there[:, None], hidden, self._boundary[:n])
 
     def _read_on(self) -> None:
         """Let the model read what was chosen last."""
@@ -333,10 +323,11 @@ class Slots:
         width = self.longest + steps
         self.reserve(width)
         rows = min(self.size, few_sizes(self.count))
+        self._begun = event_now()
         for left in reversed(range(steps)):
             self._captured.run(rows, min(bucket(width), self._cache.capacity))
-            if left == steps // _SOON:
-                self._soon = _event()
+            if left == min(max(1, steps // _SOON), steps - 1):
+                self._soon = event_now()
         self.lengths[: self.count] += steps
         self._filled += steps
 
@@ -360,7 +351,8 @@ class Slots:
         self._signals[:n].index_copy_(1, self._column, token_signals(logits, tokens)[:, None])
         self._last[:n] = tokens
         self._column += 1
-        self._before[:n] = self._hidden[:n]
+        if self._every is not None:
+            self._compare(n, self._every)
 
     def _draws(self, n: int) -> Tensor:
         """Each row's next draw: its own sequence at the number of tokens it has."""
@@ -387,14 +379,3 @@ def few_sizes(count: int) -> int:
     """The next of a few numbers of rows: powers of two, small ones of four."""
     power = (count - 1).bit_length()
     return 1 << (power if power >= 7 else power + power % 2)
-
-
-def _to_host(tensor: Tensor) -> Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
-
-
-def _event() -> Any:
-    """What the device has been given so far, to be asked whether it is done."""
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-    return event

@@ -98,8 +98,9 @@ class TransformersEngine:
             requests: The prompts, each with the method that halts it and owns its budget.
             decoding: Greedy unless told otherwise.
             batch_size: How many rows decode together.
-            chunk_size: Signals are copied off, hidden states compared and sessions fed every so many tokens. Where a
-                method ends a request does not depend on it; one that reads hidden states must have the same.
+            chunk_size: Hidden states are compared every so many tokens; signals are copied off and sessions fed after
+                as many, or fewer where the device takes long. Where a method ends a request does not depend on it; one
+                that reads hidden states must have the same.
             keep_hidden: Keep the hidden vectors at chunk boundaries, not only their cosines.
         """
         for name, value in (("batch_size", batch_size), ("chunk_size", chunk_size)):

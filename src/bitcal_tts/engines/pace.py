@@ -1,0 +1,30 @@
+"""How many steps a device is given at a time."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+_ENOUGH = 0.03  # seconds of work that a device is given at least
+
+
+class Pace:
+    """Enough for the host to look at the last steps meanwhile, and no more.
+
+    What is decoded for a row past its end is in vain, and who waits for its slot waits. A small model takes a
+    millisecond a step, and the host looks at many steps together; one of billions of weights takes as long as the host.
+
+    Args:
+        most: Steps.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._took: deque[float] = deque(maxlen=4)
+        self.steps = most
+
+    def note(self, steps: int, seconds: float) -> None:
+        """So many took so long; once in a while longer, where one is captured or others use the device."""
+        self._took.append(seconds / steps)
+        enough = _ENOUGH / max(min(self._took), 1e-9)
+        self.steps = min(self._most, 1 << math.ceil(math.log2(max(1.0, enough))))
