@@ -37,7 +37,7 @@ from bitcal_tts.tasks import load_task
 from bitcal_tts.tiny import models
 from bitcal_tts.traces.record import environment
 
-BUDGET, TEMPERATURE, AT_ONCE = 512, 0.6, 8
+TASK, BUDGET, TEMPERATURE, AT_ONCE = "stories", 1536, 0.6, 8
 
 
 class Traffic:
@@ -45,7 +45,7 @@ class Traffic:
 
     def __init__(self, running: Running, first: int) -> None:
         self.running, self.sent = running, first
-        self.task = load_task(split="test")
+        self.task = load_task(TASK, split="test")
         self.stopped: list[tuple[Generation, str | None]] = []
         sidecar = running.sidecar
         leave = sidecar._leave
@@ -126,12 +126,10 @@ class Traffic:
 def main() -> None:
     """Run and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tiny-15m")
-    parser.add_argument("--learn", type=int, default=3000, help="requests while it learns (%(default)s)")
-    parser.add_argument(
-        "--keep", type=int, default=3000, help="requests that it must keep its promise on (%(default)s)"
-    )
-    parser.add_argument("--swapped", type=int, default=1500, help="most requests after the swap (%(default)s)")
+    parser.add_argument("--model", default="tiny-4m")
+    parser.add_argument("--learn", type=int, default=1000, help="requests while it learns (%(default)s)")
+    parser.add_argument("--keep", type=int, default=800, help="requests that it must keep its promise on (%(default)s)")
+    parser.add_argument("--swapped", type=int, default=1200, help="most requests after the swap (%(default)s)")
     parser.add_argument("--risk", type=float, default=0.02)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/autopilot/live.json")
     args = parser.parse_args()
@@ -180,7 +178,7 @@ def measured(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         running.close()
         server.close()
     return {
-        "model": args.model, "risk": args.risk, "confidence": 0.9, "temperature": TEMPERATURE, "budget": BUDGET,
+        "model": args.model, "task": TASK, "risk": args.risk, "confidence": 0.9, "temperature": TEMPERATURE, "budget": BUDGET,
         "at_once": AT_ONCE, "seconds": round(seconds, 1),
         "first_promise_at_request": promise,
         "learning": {**_summary(first), "phase": status["phase"], "thresholds": status["thresholds"]},

@@ -473,7 +473,6 @@ def test_a_log_is_replayed_with_what_can_be_known_of_it(
     ("command", "said"),
     [
         (["replay", "LOG"], "log.jsonl is a file, not a trace folder: bitcal import makes one of a log"),
-        (["audit", "LOG", "--out", "LOG"], "log.jsonl is a file: --out names a folder"),
         (["serve", "--demo", "--port", "99999"], "--port must be 1 to 65535, got 99999"),
     ],
 )
@@ -482,6 +481,27 @@ def test_what_cannot_be_is_named_at_once(
 ) -> None:
     assert main([str(log) if part == "LOG" else part for part in command]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["audit LOG", "compare x", "import LOG", "record --n 1", "replay x", "report x", "run --n 1", "signals x"],
+)
+def test_a_file_where_a_folder_is_meant_is_named_before_the_work(
+    log: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*command.replace("LOG", str(log)).split(), "--out", str(log)])
+    assert f"argument --out: {log} is a file: a folder is meant" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["fit x", "cascade x y --profile z", "export tiny-1m --gguf F16", "lm-eval --n 1"])
+def test_a_folder_where_a_file_is_meant_is_named_before_the_work(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*command.split(), "--out", str(tmp_path)])
+    assert f"argument --out: {tmp_path} is a folder: a file is meant" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_named_before_a_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,6 @@ from bitcal_tts.calibration.starters import load_starter
 from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.commands import options
 from bitcal_tts.commands.logs import Log, add_columns, columns_of
-from bitcal_tts.commands.places import check_folder
 from bitcal_tts.commands.progress import note, progress
 from bitcal_tts.commands.table import NARROW, print_table
 from bitcal_tts.files import write_json, write_text
@@ -67,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="whether scorers start from those in the package (default: auto)")  # fmt: skip
     parser.add_argument("--sample", type=_sample, default=SAMPLE, metavar="N|all",
                         help=f"audit about N texts of each file, drawn at random (default: {SAMPLE})")  # fmt: skip
-    parser.add_argument("--out", type=Path, help="a folder for audit.json and audit.html")
+    parser.add_argument("--out", type=options.folder, help="a folder for audit.json and audit.html")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: one a core)")
     options.add_json(parser)
 
@@ -94,8 +93,6 @@ def run(args: argparse.Namespace) -> None:
     """Audit files and print or write what was found."""
     if args.jobs is not None and args.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
-    if args.out is not None:
-        check_folder(args.out)
     served = _served(args)
     audits = [_Audit(path, args) for path in args.files]
     kinds = {FORMATS[audit.setting.answers].values for audit in audits}

@@ -145,13 +145,14 @@ def engine_for(
     **more: Any,
 ) -> Any:
     """A model by name, folder or hub id at a precision; None is 4 bits, or what a quantized checkpoint has."""
+    source = models.resolve(model)  # a name that is wrong is told before the seconds that the imports take
     from bitcal_tts.engines.checkpoint import load_checkpoint
     from bitcal_tts.engines.transformers import TransformersEngine
 
     _quiet_transformers()
     try:
         checkpoint = load_checkpoint(
-            models.resolve(model),
+            source,
             bits=bits,
             usual_bits=4,
             device=device,

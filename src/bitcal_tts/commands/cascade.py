@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--weights", metavar="A,B", help="what a token of each costs (bytes of weights that it moves, where known)"
     )
     options.add_answers(parser, "as recorded")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="a JSON file for the result")
+    parser.add_argument("--out", type=options.file, metavar="FILE", help="a JSON file for the result")
     options.add_overwrite(parser)
     options.add_json(parser)
 

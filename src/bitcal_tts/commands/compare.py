@@ -57,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=int, help="hard cap on new tokens (the recorded one)")
     parser.add_argument("--target", type=float, default=0.01, help="lost-correct rate of the tests (%(default)s)")
     options.add_answers(parser, "as recorded")
-    parser.add_argument("--out", type=Path, help="a folder for compare.json and the figure")
+    parser.add_argument("--out", type=options.folder, help="a folder for compare.json and the figure")
     options.add_overwrite(parser)
     options.add_json(parser)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from bitcal_tts.commands import options
 from bitcal_tts.engines.gguf import TYPES, export_gguf
@@ -22,14 +21,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal export`."""
     parser.add_argument("model", help=f"{', '.join(models.available())}, or a folder")
     parser.add_argument("--gguf", required=True, choices=TYPES, metavar="TYPE", help=f"one of {', '.join(TYPES)}")
-    parser.add_argument("--out", type=Path, required=True, help="the file to write")
+    parser.add_argument("--out", type=options.file, required=True, help="the file to write")
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Write the file, and say what precision it came to have."""
-    if args.out.is_dir():
-        raise ValueError(f"--out {args.out} is a folder: name a file, such as {args.out / 'model.gguf'}")
     if not args.out.parent.is_dir():
         raise ValueError(f"there is no folder {args.out.parent} for --out")
     bits = export_gguf(models.resolve(args.model), args.gguf, args.out)

@@ -38,7 +38,7 @@ there: its scorer is kept, and nine tenths of the items certify the threshold (f
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal fit`."""
     parser.add_argument("traces", type=Path, nargs="+", help="folders that bitcal record --probes wrote")
-    parser.add_argument("--out", type=Path, required=True, help="the profile, a JSON file")
+    parser.add_argument("--out", type=options.file, required=True, help="the profile, a JSON file")
     parser.add_argument("--risk", type=float, default=0.01, help="most lost-correct answers to promise (%(default)s)")
     parser.add_argument("--confidence", type=float, default=0.9, help="how surely the promise holds (%(default)s)")
     parser.add_argument("--kind", choices=KINDS, default="boosted", help="the scorer (%(default)s)")
@@ -80,8 +80,6 @@ def _features(text: str) -> list[str]:
 
 def run(args: argparse.Namespace) -> None:
     """Fit, write the profile, and say what it promises."""
-    if args.out.is_dir():
-        raise ValueError(f"{args.out} is a folder: --out names the profile, a JSON file")
     known = load_profile(args.profile) if args.profile else None
     kept = _may_write(args.out, args.profile, known, overwrite=args.overwrite)
     told = options.declared(args)

@@ -41,7 +41,7 @@ METHOD_ORDER = ("fixed", "adaptive", "bitcal_tts")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal import`."""
     parser.add_argument("records", type=Path, nargs="+", metavar="FILE", help="logs, or released records")
-    parser.add_argument("--out", type=Path, help="a folder for the traces or outcomes, one inside it a file")
+    parser.add_argument("--out", type=options.folder, help="a folder for the traces or outcomes, one inside it a file")
     add_columns(parser)
     parser.add_argument("--bits", type=float, default=16.0, help="precision of the model that wrote it (default: 16)")
     options.add_json(parser)

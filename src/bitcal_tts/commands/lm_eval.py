@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, metavar="N", help="the first problems of each task (all)")
     parser.add_argument("--fewshot", type=int, metavar="K", help="examples before each problem (the task's own number)")
     parser.add_argument("--budget", type=int, default=512, help="hard cap on new tokens (%(default)s)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write everything the harness reports as JSON")
+    parser.add_argument("--out", type=options.file, metavar="FILE", help="write everything the harness reports as JSON")
     options.add_engine_options(parser.add_argument_group("model"))
     options.add_method_options(parser)
     options.add_answers(parser, "gsm8k")

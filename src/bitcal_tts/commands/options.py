@@ -123,6 +123,22 @@ def add_declare(parser: Any) -> None:
     )  # fmt: skip
 
 
+def folder(text: str) -> Path:
+    """A folder, there or not; a file in its place is named at once."""
+    path = Path(text)
+    if path.is_file():
+        raise argparse.ArgumentTypeError(f"{path} is a file: a folder is meant")
+    return path
+
+
+def file(text: str) -> Path:
+    """A file, there or not; a folder in its place is named at once."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is a folder: a file is meant, such as {path / 'NAME'}")
+    return path
+
+
 def add_overwrite(parser: Any) -> None:
     """Leave to replace what is there."""
     parser.add_argument("--overwrite", action="store_true", help="replace other results that are there")

@@ -23,12 +23,6 @@ def check_writable(out: Path) -> None:
         raise ValueError(f"nothing can be written to {out}: {place}: {error.strerror}; choose another --out") from None
 
 
-def check_folder(out: Path) -> None:
-    """Where a folder is to be, there must be no file."""
-    if out.is_file():
-        raise ValueError(f"{out} is a file: --out names a folder")
-
-
 def place_of_results(home: Path, key: dict[str, Any], *, inside: bool = False) -> Path:
     """The folder for a summary: where the same results are already, else one that is free.
 

@@ -29,7 +29,7 @@ to all of them; what was recorded is not decoded again. The last one spreads blo
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal record`."""
     options.add_model_options(parser)
-    parser.add_argument("--out", type=Path, required=True, help="the trace folder")
+    parser.add_argument("--out", type=options.folder, required=True, help="the trace folder")
     parser.add_argument("--budget", type=int, default=512, help="hard cap on new tokens (%(default)s)")
     parser.add_argument(
         "--chunk-size", type=int, default=16, help="hidden states are compared every k tokens (%(default)s)"

@@ -40,7 +40,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_method_options(parser)
     options.add_budgets(parser, None)
     options.add_answers(parser, "as recorded")
-    parser.add_argument("--out", type=Path, help="where outcomes.parquet and summary.json go (TRACES/replays/NUMBER)")
+    parser.add_argument(
+        "--out", type=options.folder, help="for outcomes.parquet and summary.json (TRACES/replays/NUMBER)"
+    )
     options.add_overwrite(parser)
     options.add_full(parser)
     options.add_json(parser)

@@ -45,7 +45,7 @@ class Run(NamedTuple):
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal report`."""
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folders that run, replay or import wrote")
-    parser.add_argument("--out", type=Path, help="a folder for the page, the tables and the figures (the first run's)")
+    parser.add_argument("--out", type=options.folder, help="a folder for page, tables and figures (the first run's)")
     parser.add_argument("--items", type=int, default=60, help="problems a run in the item browser (%(default)s)")
     options.add_json(parser)
 

@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_probes(parser)
     options.add_ray(parser)
     parser.add_argument("--config", metavar="FILE", help="options from a YAML file")
-    parser.add_argument("--out", type=Path, help="the folder of the run (runs/NAME by model, bits, task and seed)")
+    parser.add_argument("--out", type=options.folder, help="the run's folder (runs/NAME by model, bits, task and seed)")
     options.add_overwrite(parser)
     options.add_full(parser)
     options.add_json(parser)

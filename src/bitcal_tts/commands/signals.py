@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="cpu or cuda (cuda where there is one)")
     parser.add_argument("--compute-dtype", help="float32, bfloat16 or float16 (as recorded)")
     parser.add_argument("--min-tokens", help="the floor: boundaries before it are not looked at (by model)")
-    parser.add_argument("--out", type=Path, help="a folder for signals.json and the figures")
+    parser.add_argument("--out", type=options.folder, help="a folder for signals.json and the figures")
     options.add_json(parser)
 
 

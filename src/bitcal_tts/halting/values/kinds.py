@@ -47,7 +47,7 @@ class Numbers:
 
     def boxed(self, sentence: str) -> list[Hashable]:
         """Boxed numbers; units beside them do not matter."""
-        found = (number_in(match[1]) for match in _BOXED.finditer(sentence))
+        found = map(number_in, _boxes(sentence))
         return [value for value in found if value is not None]
 
     def text(self, value: Hashable) -> str:
@@ -74,7 +74,7 @@ class Expressions(Numbers):
 
     def boxed(self, sentence: str) -> list[Hashable]:
         """Whatever is boxed; a number as a number."""
-        found = (_formula(match[1]) for match in _BOXED.finditer(sentence))
+        found = map(_formula, _boxes(sentence))
         return [value for value in found if value is not None]
 
     def text(self, value: Hashable) -> str:
@@ -99,7 +99,7 @@ class Options:
 
     def boxed(self, sentence: str) -> list[Hashable]:
         """Boxed labels."""
-        found = (re.match(r"\W*(?:text\W*)?([A-J]|[1-9])(?!\w)", match[1]) for match in _BOXED.finditer(sentence))
+        found = (re.match(r"\W*(?:text\W*)?([A-J]|[1-9])(?!\w)", box) for box in _boxes(sentence))
         return [match[1] for match in found if match]
 
     def text(self, value: Hashable) -> str:
@@ -115,6 +115,11 @@ def as_text(value: Any, kind: ValueKind | None) -> str:
     """A value as an answer is written."""
     text: str = value if kind is None or isinstance(value, str) else kind.text(value)
     return text
+
+
+def _boxes(sentence: str) -> list[str]:
+    r"""What stands in a `\boxed{}`; most sentences have none, which is quickly seen."""
+    return _BOXED.findall(sentence) if "\\" in sentence else []
 
 
 @lru_cache(maxsize=4096)  # sentences come again
