@@ -127,10 +127,10 @@ def main() -> None:
     """Run and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="tiny-4m")
-    parser.add_argument("--learn", type=int, default=1000, help="requests while it learns (%(default)s)")
-    parser.add_argument("--keep", type=int, default=800, help="requests that it must keep its promise on (%(default)s)")
-    parser.add_argument("--swapped", type=int, default=1200, help="most requests after the swap (%(default)s)")
-    parser.add_argument("--risk", type=float, default=0.02)
+    parser.add_argument("--learn", type=int, default=800, help="requests while it learns (%(default)s)")
+    parser.add_argument("--keep", type=int, default=400, help="requests that it must keep its promise on (%(default)s)")
+    parser.add_argument("--swapped", type=int, default=400, help="most requests after the swap (%(default)s)")
+    parser.add_argument("--risk", type=float, default=0.05)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results/autopilot/live.json")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
@@ -178,8 +178,8 @@ def measured(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         running.close()
         server.close()
     return {
-        "model": args.model, "task": TASK, "risk": args.risk, "confidence": 0.9, "temperature": TEMPERATURE, "budget": BUDGET,
-        "at_once": AT_ONCE, "seconds": round(seconds, 1),
+        "model": args.model, "task": TASK, "risk": args.risk, "confidence": 0.9, "temperature": TEMPERATURE,
+        "budget": BUDGET, "at_once": AT_ONCE, "seconds": round(seconds, 1),
         "first_promise_at_request": promise,
         "learning": {**_summary(first), "phase": status["phase"], "thresholds": status["thresholds"]},
         "keeping": {

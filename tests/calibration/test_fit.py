@@ -18,6 +18,7 @@ from bitcal_tts.calibration.recording import Recording
 from bitcal_tts.calibration.risk import binomial_p_value
 from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.cli import main
+from bitcal_tts.commands.compared import show
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.engines.base import Decoding, Request
 from bitcal_tts.halting.features import NAMES
@@ -535,7 +536,9 @@ def test_probes_at_other_places_are_where_it_looks(thinking_engine: Any, tmp_pat
 def test_fit_replay_and_compare_from_the_command_line(probed: Any, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(probed.folder)
     assert main(["fit", folder, "--risk", "0.3", "--confidence", "0.8", "--out", "p.json"]) == 0
-    assert "profile: p.json" in capsys.readouterr().out
+    fitted = capsys.readouterr().out
+    assert "profile: p.json" in fitted and max(map(len, fitted.splitlines()[:-1])) <= 80
+    assert "promised: at most 30 % lost (confidence 0.8, 32 items)" in " ".join(fitted.split())
     assert main(["replay", folder, "--profile", "p.json", "--out", "o", "--json"]) == 0
     replayed = json.loads(capsys.readouterr().out)
     rows = replayed["rows"]
@@ -554,6 +557,17 @@ def test_fit_replay_and_compare_from_the_command_line(probed: Any, capsys: pytes
     assert Path("c/frontier.png").stat().st_size > 10_000
     assert {t["method"] for t in told["tests"]["accuracy"]} == {"settled"}
     assert {"landed", "complete"} < {t["against"] for t in told["tests"]["accuracy"]}
+    show(told, full=False)
+    screen = capsys.readouterr().out
+    assert max(map(len, screen.splitlines())) <= 80
+    mine = next(row for row in told["rows"] if row["method"] == "settled" and row["target"] == 0.05)
+    assert f"With at most 5 % lost settled saves {100 * mine['savings']:.1f} % of the tokens" in " ".join(
+        screen.split()
+    )
+    for name in told["curves"]:
+        assert name in " ".join(screen.split()), name  # whoever cannot lose so little is named too
+    show(told, full=True)
+    assert "Paired tests at a lost-correct rate of 5 %" in capsys.readouterr().out
     assert main(["compare", folder, "--methods", "fixed,truncate,complete", "--json"]) == 0
     assert capsys.readouterr().err == ""
     assert main(["report", "o"]) == 0  # the traces lie elsewhere

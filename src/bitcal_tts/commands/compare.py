@@ -10,20 +10,18 @@ import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 from bitcal_tts.commands import build, options
+from bitcal_tts.commands.compared import show
 from bitcal_tts.commands.places import refuse_existing
 from bitcal_tts.commands.progress import note, progress
 from bitcal_tts.commands.recordings import Opened, open_recording
 from bitcal_tts.commands.replay import title_of
-from bitcal_tts.commands.table import NARROW, print_table
-from bitcal_tts.evaluation.comparison import BASELINES, MARGIN, compare
+from bitcal_tts.evaluation.comparison import BASELINES, compare
 from bitcal_tts.evaluation.frontier import TARGETS, Point, Walk, certified_row, choose, points_of, rows_of, walk_along
 from bitcal_tts.evaluation.promises import kept
 from bitcal_tts.evaluation.statistics import savings
-from bitcal_tts.evaluation.tables import points as signed
 from bitcal_tts.files import write_json
 from bitcal_tts.halting.gate import Rule
 from bitcal_tts.halting.methods import METHODS
@@ -39,8 +37,8 @@ EXAMPLE = """example:
   bitcal record --style thinking --temperature 0.6 --n 1319 --probes 16 --out traces/test
   bitcal compare traces/test --profile profile.json --out compared
 
-For each method the point is shown that it would choose for a lost-correct rate of 0.5, 1, 2 and 5 % on these very
-traces: the same favour to all. Tokens include those of probes and of soft landings."""
+For each method the point is shown that it would choose for a lost-correct rate of 1 % (--target) on these very traces,
+with --full those for 0.5, 2 and 5 % too: the same favour to all. Tokens include those of probes and of landings."""
 
 _LEFT_OUT = ("guard", "marker")  # the guard has no threshold; the marker rule is `complete`
 _ORACLES = ("oracle", "oracle_final")
@@ -59,6 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_answers(parser, "as recorded")
     parser.add_argument("--out", type=options.folder, help="a folder for compare.json and the figure")
     options.add_overwrite(parser)
+    options.add_full(parser)
     options.add_json(parser)
 
 
@@ -79,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps({"schema": 1, **result}))
         return
-    _show(result)
+    show(result, full=args.full)
     if args.out:
         print(f"written: {args.out / 'compare.json'} and {args.out / 'frontier.png'}")
     else:
@@ -252,52 +251,3 @@ def _tests(points: dict[str, list[Point]], target: float) -> dict[str, Any]:
         other = [o.cost for o in there[name].outcomes]
         told.append({"method": mine, "against": name, "fewer_tokens": savings(cost, other)._asdict()})
     return {"target": target, "best_other": best, "accuracy": compare(found, base=mine), "tokens": told}
-
-
-def _show(result: dict[str, Any]) -> None:
-    for promise in result["promises"]:
-        print(fill(f"{promise['method']}: {promise['line']}", NARROW))
-    cells = [
-        (
-            " = ".join([row["method"], *row.get("same_as", ())]),
-            "certified" if row["certified"] else "" if row["target"] is None else f"{100 * row['target']:g} %",
-            ("never stops" if row["certified"] else "") if row["threshold"] is None else f"{row['threshold']:.3g}",
-            ", ".join(f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
-                      for key, value in row["setting"].items()),
-            f"{100 * row['accuracy']:.1f}",
-            f"{100 * row['savings']:.1f}",
-            f"{100 * row['savings_probes_free']:.1f}",
-            f"{100 * row['lost_correct_rate']:.2f}",
-        )
-        for row in result["rows"]
-    ]  # fmt: skip
-    names = (
-        "method", "target", "threshold", "setting", "accuracy %", "saved %", "probes free", "lost %",
-    )  # fmt: skip
-    print_table(result["title"], names, cells)
-    if not any(row["accuracy"] for row in result["rows"]):
-        print("no answer is right anywhere, so that nothing can be lost: these points say nothing about halting")
-    shown = {name for row in result["rows"] for name in (row["method"], *row.get("same_as", ()))}
-    left = [name for name in result["curves"] if name not in shown]
-    if left:
-        print(f"at every threshold more than {100 * max(TARGETS):g} % is lost by {', '.join(left)}")
-    tests = result["tests"]
-    if not tests:
-        return
-    by_name = {test["against"]: test for test in tests["tokens"]}
-    lines = []
-    for test in tests["accuracy"]:
-        fewer = by_name[test["against"]]["fewer_tokens"]
-        lines.append((
-            test["method"], test["against"],
-            f"{signed(test['difference'])} [{signed(test['difference_low'])}, {signed(test['difference_high'])}]",
-            f"{test['p_corrected']:.2g}",
-            test["verdict"],
-            f"{test['p_not_worse']:.2g}",
-            f"{100 * fewer['value']:.1f} [{100 * fewer['low']:.1f}, {100 * fewer['high']:.1f}]",
-        ))  # fmt: skip
-    heads = (
-        "method", "against", "accuracy, points [95 %]", "p (Holm)", "verdict", f"p, {100 * MARGIN:g} worse (Holm)",
-        "fewer tokens % [95 %]",
-    )  # fmt: skip
-    print_table(f"Paired tests at a lost-correct rate of {100 * tests['target']:g} %", heads, lines)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from bitcal_tts.calibration.fit import AMONG, KINDS, LABELS, fit
@@ -17,8 +18,8 @@ from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.commands import options
 from bitcal_tts.commands.progress import progress
 from bitcal_tts.commands.recordings import open_recording
-from bitcal_tts.commands.table import print_table
-from bitcal_tts.evaluation.promises import what_it_takes
+from bitcal_tts.commands.table import NARROW, print_table
+from bitcal_tts.evaluation.promises import promised
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.settled import SettledParameters
@@ -162,30 +163,18 @@ def _may_write(out: Path, source: Path | None, known: Profile | None, *, overwri
     return set(known.thresholds)
 
 
-def _promised(told: Mapping[str, Any]) -> str:
-    """The risk, of what it is a share, and how surely it is kept."""
-    of = " of the right" if told.get("among") == "right" else ""
-    jointly = ", jointly" if "joint_over" in told else ""
-    return f"{100 * told['risk']:g} %{of} ({told['confidence']:g}{jointly})"
-
-
 def _show(profile: Profile, path: Path) -> None:
     rows = []
     for bits in sorted(profile.thresholds, reverse=True):
         told: dict[str, Any] = profile.evidence[f"{bits:g}"]
         threshold = profile.thresholds[bits]
+        print(fill(f"at {bits:g} bits, on {profile.identity['task']}: {promised(told)}", NARROW))
         rows.append((
-            f"{bits:g}", _promised(told), str(told["certified_items"]),
-            str(told["losses"]),
-            f"{told['p_value']:.2g}", f"{threshold:.5f}" if math.isfinite(threshold) else "never stops",
+            f"{bits:g}", str(told["certified_items"]), str(told["losses"]), f"{told['p_value']:.2g}",
+            f"{threshold:.5f}" if math.isfinite(threshold) else "never stops",
             f"{told['tokens']:.0f} of {told['full_tokens']:.0f}",
             f"{100 * told['accuracy']:.1f} ({100 * told['full_accuracy']:.1f})",
         ))  # fmt: skip
-    names = ("bits", "risk (confidence)", "items", "losses", "p", "threshold", "tokens", "accuracy % (full)")
-    print_table(f"What is certified on {profile.identity['task']}", names, rows)
-    for bits in profile.thresholds:
-        told = profile.evidence[f"{bits:g}"]
-        if not told["certified"]:
-            why = what_it_takes(told)
-            print(f"at {bits:g} bits nothing could be certified, so everything is decoded to the end: {why}")
+    names = ("bits", "items", "losses", "p", "threshold", "tokens", "accuracy % (full)")
+    print_table("What it was certified on", names, rows, width=NARROW)
     print(f"profile: {path}")
