@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from short_task import SHORT
 
 from bitcal_tts.cli import COMMANDS, main
+from bitcal_tts.commands import progress as progress_module
 from bitcal_tts.engines.graphs import CaptureWarning
 from bitcal_tts.evaluation.verdict import verdict
 
@@ -443,6 +445,29 @@ def test_items_that_a_profile_was_certified_on_prove_nothing(
     assert fitted + certified == n and certified > 0
 
 
+def test_what_is_misspelt_is_named_before_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["record", "--oput", "x"])
+    assert "there is no option --oput (did you mean --out?)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["doctor"]])
+def test_whoever_reads_a_part_of_the_output_sees_no_traceback(arguments: list[str]) -> None:
+    command = [sys.executable, "-u", "-m", "bitcal_tts", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
+def test_long_silences_are_broken(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is finished for long, and there is no terminal to draw a bar on."""
+    monkeypatch.setattr(progress_module, "_EVERY", 0.0)
+    with progress_module.progress("working", 3, quiet=False):
+        time.sleep(1.5)
+    assert "working: 0 of 3 (0 %), 1 s" in capsys.readouterr().err
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     """Texts that nobody recorded signals of."""
@@ -474,6 +499,10 @@ def test_a_log_is_replayed_with_what_can_be_known_of_it(
     [
         (["replay", "LOG"], "log.jsonl is a file, not a trace folder: bitcal import makes one of a log"),
         (["serve", "--demo", "--port", "99999"], "--port must be 1 to 65535, got 99999"),
+        (["serve", "--demo", "--port", "8199", "--method", "compleet"], "did you mean complete"),
+        (["serve", "--demo", "--port", "8199", "--risk", "5"], "--risk must lie above 0 and below 1, got 5"),
+        (["import", "LOG", "--bits", "77", "--out", "t"], "--bits must be above 0 and at most 32, got 77"),
+        (["audit", "LOG", "--tokenizer", "no.json"], "there is no tokenizer no.json; give a tokenizer.json"),
     ],
 )
 def test_what_cannot_be_is_named_at_once(

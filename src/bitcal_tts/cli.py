@@ -65,6 +65,11 @@ class _Parser(argparse.ArgumentParser):
         print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
         raise SystemExit(2)
 
+    def knows(self, argument: str) -> bool:
+        """Whether there is such an option; a lone `--` ends the options."""
+        known = {name for action in self._actions for name in action.option_strings}
+        return argument == "--" or argument.partition("=")[0] in known
+
     def refuse_unknown(self, unknown: Sequence[str]) -> NoReturn:
         """Name arguments that there is no option for, and the options that were perhaps meant."""
         misspelt = [text.partition("=")[0] for text in unknown if text.startswith("-") and text not in ("-", "--")]
@@ -78,6 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 done, 2 bad input, 130 interrupted."""
     try:
         return _main(argv)
+    except BrokenPipeError:  # whoever read has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         recording = {"record", "run"} & set(sys.argv[1:2] if argv is None else argv[:1])
         kept = "; what was recorded is kept: run the same command to go on" if recording else ""
@@ -88,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:
-        print(_START)
+        print(_START, flush=True)
         return 0
     args = parse(arguments)
     with warnings.catch_warnings():
@@ -104,9 +112,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser, filled = parser_for(arguments[:1], arguments)
     if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         parser.error(f"there is no command {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)}")
+    command = filled.get(arguments[0], parser)
+    # What is misspelt before what is missing: the one is often the other.
+    misspelt = [one for one in arguments[1:] if one.startswith("--") and not command.knows(one)]
+    if misspelt:
+        command.refuse_unknown(misspelt)
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
-        filled.get(arguments[0], parser).refuse_unknown(unknown)
+        command.refuse_unknown(unknown)
     return args
 
 
@@ -136,7 +149,8 @@ def _fill(sub: argparse.ArgumentParser, name: str, arguments: list[str]) -> None
     except ModuleNotFoundError as error:
         sub.error(_missing(error))
     module.add_options(sub)
-    sub.description = (module.__doc__ or "").partition(": ")[2].strip().capitalize()
+    told = (module.__doc__ or "").partition(": ")[2].strip()
+    sub.description = told[:1].upper() + told[1:]
     sub.epilog = module.EXAMPLE
     config = _config_file(arguments)
     if config is not None:
@@ -189,8 +203,7 @@ def _run(args: argparse.Namespace) -> int:
             check_writable(args.out)
         module.run(args)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise
     except ModuleNotFoundError as error:
         return _fail(_missing(error))
     except Exception as error:

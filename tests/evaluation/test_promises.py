@@ -53,6 +53,15 @@ def test_a_promise_among_the_right_counts_those_only() -> None:
     assert "at most 1 % of the right answers lost" in told["line"]
 
 
+def test_items_that_the_profile_knows_show_nothing() -> None:
+    some = kept(method(EVIDENCE), outcomes(4, 96), {"0", "1", "2", "3"})
+    assert some is not None and (some["lost"], some["n"]) == (0, 92)
+    assert some["line"].endswith("0 of 92 = 0 % [0, 4.01]: kept (it was fitted or certified on the other 8)")
+    known = kept(method(EVIDENCE), outcomes(0, 50), {str(i) for i in range(50)})
+    assert known is not None and "verdict" not in known
+    assert known["line"].endswith("; seen here: nothing (it was fitted or certified on all of these items)")
+
+
 def test_a_profile_that_never_stops_says_so_and_what_it_would_take() -> None:
     told = kept(method({**EVIDENCE, "certified": False, "more_items_needed": 1200}), outcomes(0, 10))
     assert told is not None and not told["certified"]
@@ -85,7 +94,7 @@ def test_the_verdict_names_what_saves_most_and_is_not_worse() -> None:
     ]
     assert verdict(rows, tests) == (
         "Decoded to the end, 80.0 % are right with 400 tokens an answer (budget 512, N = 200). settled saves 30.0 % of "
-        "them and loses 1.0 % of the answers; accuracy +1.0 points (not worse, p = 0.5)."
+        "them and loses 1.0 % of the answers; accuracy +1.0 points (not worse, corrected p = 0.5)."
     )
     assert verdict(rows[:2], tests[:1]).endswith("Every method that saves tokens here costs accuracy.")
     assert verdict([rows[0], row("slow", 0.0, 0.8)], tests).endswith("No method here stops any earlier.")

@@ -191,8 +191,10 @@ def scored(walked: Walked, scorers: FoldScorers) -> Walked:
     return replace(walked, settled=table.of(back))
 
 
-HEADINGS = ("method", "risk", "tokens %", "thinking", "right %", "lost % [95 %]", "proven")
-"""Short, so that a table fits 80 columns: risks, shares of the tokens and of those of the thinking are in percent."""
+HEADINGS = ("method", "risk", "tokens %", "thinking", "right %", "lost % [95 %]", "provable")
+"""Short, so that a table fits 80 columns: risks, shares of the tokens and of those of the thinking are in percent.
+
+The last: at how many of the tokens so small a risk can be promised with these texts."""
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -204,7 +206,7 @@ def cells(row: Row) -> tuple[str, ...]:
         f"{100 * row['thinking_share']:.1f}",
         "-" if row["accuracy"] is None else f"{100 * row['accuracy']:.1f}",
         f"{100 * row['lost_correct_rate']:.1f} [{100 * row['lost_low']:.1f}, {100 * row['lost_high']:.1f}]",
-        {None: "", True: "yes", False: "no"}[row["certified"]],
+        {None: "", True: f"at {100 * row.get('certified_share', 1):.1f}", False: "no"}[row["certified"]],
     )
 
 
@@ -239,7 +241,7 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
         elif row["certified"]:
             promise = (
                 f"With these {row['n']:,} texts at most {_pc(row['risk'])} % can be promised (confidence "
-                f"{row['confidence']:g}), at {_pc(row['certified_share'])} %."
+                f"{row['confidence']:g}), with a stricter threshold and {_pc(row['certified_share'])} % of the tokens."
             )
         elif row["more_items_needed"]:
             promise = (
@@ -249,7 +251,7 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
         else:
             promise = f"{_pc(row['risk'])} % cannot be promised: too much is lost at the strictest threshold already."
         what = "right answers" if row["label"] == "gold" else "answers"
-        found.append(f"settled, aimed at {_pc(row['risk'])} % lost: {spent}, {lost} of {what} lost. {promise}")
+        found.append(f"settled, aimed at {_pc(row['risk'])} % lost: {spent}, {what} lost in {lost}. {promise}")
     return found
 
 

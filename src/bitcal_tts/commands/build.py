@@ -285,6 +285,15 @@ def every_of(description: dict[str, Any]) -> int:
     return 16 if 16 % probed == 0 else probed
 
 
+def known_items(method: Any, traces: Sequence[Trace]) -> frozenset[str]:
+    """The items among traces that a method's profile was fitted or certified on."""
+    profile = getattr(method.parameters, "profile", None)
+    if profile is None:
+        return frozenset()
+    marks = {mark for key in ("questions", "certifying") for mark in profile.fitted.get(key, ())}
+    return frozenset(trace.item.id for trace in traces if mark_of(trace) in marks)
+
+
 def _mention_fitted(profile: Profile, traces: Sequence[Trace]) -> None:
     """Say so where a profile meets items that its scorer has seen."""
     marks = [mark_of(trace) for trace in traces]

@@ -111,7 +111,7 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
             found = points[method.parameters.name]
             done = next(one.outcomes for one in found if one.threshold == method.parameters.threshold)
             certified.append(certified_row(done, description, method.parameters.threshold))
-            promises.append(kept(method, done))
+            promises.append(kept(method, done, build.known_items(method, traces)))
     rows = certified + rows_of(points, description)
     return {
         "title": title_of(description, [{**row, "min_tokens": None} for row in rows]),

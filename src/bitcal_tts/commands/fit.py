@@ -135,7 +135,10 @@ def _starter(recordings: Sequence[Recording]) -> Profile:
     (kind,) = {recording.task.format.values for recording in recordings}
     starter = None if kind is None else load_starter(kind)
     if starter is None:
-        raise ValueError(f"there is no starter for {kind or 'such'} answers, only for {' and '.join(STARTERS)}")
+        raise ValueError(
+            f"there is no starter for answers that are {kind or 'any text'}, only for {' and '.join(STARTERS)}: leave "
+            "--from out, and a scorer is fitted on half of the texts"
+        )
     return starter.whole
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bitcal_tts.calibration.starters import STARTERS
 from bitcal_tts.commands import options
 from bitcal_tts.commands.logs import Log, add_columns, columns_of
 from bitcal_tts.commands.progress import progress
@@ -17,6 +18,7 @@ from bitcal_tts.evaluation.comparison import compare
 from bitcal_tts.evaluation.metrics import summarise
 from bitcal_tts.evaluation.released import is_released, model_of, read_released, released_outcomes
 from bitcal_tts.files import write_json
+from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.signals import TEXT_ONLY, Signals
 from bitcal_tts.logs.counting import APPROXIMATE, splitter
 from bitcal_tts.traces.importing import import_texts, manifest_of
@@ -49,6 +51,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Import logs, or print a table of released records a file, and write what was read."""
+    if not 0 < args.bits <= 32:
+        raise ValueError(f"--bits must be above 0 and at most 32, got {args.bits:g}")
     if not all(map(is_released, args.records)):
         _import_logs(args)
         return
@@ -132,5 +136,6 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         import_texts(log.texts(), log.n, folder, manifest, split, advance)
     if not args.json:
         print(f"traces: {folder} ({log.n} texts, {log.answers} answers, {signals} signals)")
-        print(f"next: bitcal fit {folder} --from starter --risk 0.02 --out profile.json")
+        starts = " --from starter" if FORMATS[log.answers].values in STARTERS else ""
+        print(f"next: bitcal fit {folder}{starts} --risk 0.02 --out profile.json")
     return {"folder": str(folder), "n": log.n, "skipped": log.faults, "answers": log.answers, "signals": str(signals)}

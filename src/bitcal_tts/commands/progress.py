@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,7 +56,19 @@ def progress(title: str, total: int | None, *, quiet: bool, then: str | None = N
             if lines:
                 lines[after].advance(items)
 
-        yield advance
+        over = threading.Event()
+        if lines:
+            threading.Thread(target=_tell, args=(lines, over), daemon=True).start()
+        try:
+            yield advance
+        finally:
+            over.set()
+
+
+def _tell(lines: Sequence[_Lines], over: threading.Event) -> None:
+    """Say now and then how far it is, also where for long nothing is finished."""
+    while not over.wait(1.0):
+        next((one for one in lines if not one.finished), lines[-1]).tell()
 
 
 class _Lines:
@@ -68,6 +81,15 @@ class _Lines:
     def advance(self, items: int) -> None:
         """Some more is done."""
         self._done += items
+        self.tell()
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is no more to do, as far as that is known."""
+        return self._total is not None and self._done >= self._total
+
+    def tell(self) -> None:
+        """Say how far it is, if nobody has for a while."""
         now = time.monotonic()
         if now - self._said >= _EVERY:
             self._said = now

@@ -109,7 +109,7 @@ def replay_recording(
         for method in methods:
             more = outcomes(opened.traces, method, opened.task, identity=opened.identity, tick=lambda: advance(1))
             done += more
-            promises.append(kept(method, more))
+            promises.append(kept(method, more, build.known_items(method, opened.traces)))
             rows.append({**summarise(more, description), "min_tokens": getattr(method.parameters, "min_tokens", None)})
     took = describe(store)
     for row in rows:

@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         f"{API_KEY_VARIABLE}")  # fmt: skip
     parser.add_argument("--demo", action="store_true", help=f"{demo.MODEL}, from the box, as its own upstream")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; another address needs --api-key")
-    parser.add_argument("--port", type=int, default=8100, help="(%(default)s)")
+    parser.add_argument("--port", type=int, default=8100, help="where to listen (%(default)s)")
     parser.add_argument("--api", choices=("llamacpp", "vllm", "chat"), help="what the upstream speaks (found)")
     parser.add_argument("--bits", type=float, help="the upstream's weight precision, where it cannot be read")
     parser.add_argument("--think", metavar="OPEN,CLOSE", help="its think markers, or none (found)")
@@ -114,6 +114,10 @@ def run(args: argparse.Namespace) -> None:
     _check_port(args.host, args.port)
     if args.host not in LOCAL and not args.api_key:
         raise ValueError(f"--host {args.host} is open to others: it needs --api-key, or BITCAL_SERVE_KEY")
+    if args.method is not None:
+        parameters_of(args.method)  # a misspelt one is named before a model is loaded
+    if args.risk is not None and not 0 < args.risk < 1:
+        raise ValueError(f"--risk must lie above 0 and below 1, got {args.risk:g}")
     if args.escalate_after is not None and (args.escalate_to is None or args.risk is not None):
         raise ValueError("--escalate-after needs a second server, --escalate-to URL, and no --risk")
     if args.escalate_after is not None and not 0 < args.escalate_after < args.budget:

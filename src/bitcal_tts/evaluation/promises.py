@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from bitcal_tts.evaluation.statistics import wilson
@@ -32,9 +32,10 @@ def what_it_takes(evidence: Mapping[str, Any]) -> str:
     return f"about {more:,} more items are needed for at most {_pc(evidence['risk'])} %"
 
 
-def kept(method: Controller, found: Sequence[Outcome]) -> dict[str, Any] | None:
+def kept(method: Controller, found: Sequence[Outcome], known: Collection[str] = frozenset()) -> dict[str, Any] | None:
     """What a method's profile promises and what its outcomes show; None for a method that promises nothing.
 
+    Items that the profile was fitted or certified on are `known`, and show nothing.
     `verdict` is `kept` where no more than the promised share was lost, `broken` where the interval lies above it, and
     `unclear` where more was lost than promised but chance may explain it.
     """
@@ -46,18 +47,26 @@ def kept(method: Controller, found: Sequence[Outcome]) -> dict[str, Any] | None:
     if evidence is None:
         return None
     told = {"method": p.name, "budget": p.budget, "bits": p.bits, "certified": evidence["certified"]}
-    among = [o for o in found if o.full_correct] if evidence.get("among") == "right" else found
+    new = [o for o in found if o.item not in known]
+    among = [o for o in new if o.full_correct] if evidence.get("among") == "right" else new
     if "handed_to" in evidence:  # what the other model has right is not in these outcomes
         return {**told, "line": promised(evidence)}
-    return {**told, **seen(evidence, sum(o.lost for o in among), len(among), forced=p.force)}
+    shown = seen(evidence, sum(o.lost for o in among), len(among), forced=p.force)
+    if evidence["certified"] and len(new) < len(found):
+        on = "all of these items" if not new else f"the other {len(found) - len(new):,}"
+        end = "" if new else "; seen here: nothing"
+        shown["line"] += f"{end} (it was fitted or certified on {on})"
+    return {**told, **shown}
 
 
 def seen(evidence: Mapping[str, Any], lost: int, n: int, *, forced: bool = False) -> dict[str, Any]:
     """What is promised beside what was lost of `n` requests."""
-    if not evidence["certified"] or n == 0:
+    if not evidence["certified"]:
         return {"line": promised(evidence)}
-    share = wilson(lost, n)
     risk = evidence["risk"]
+    if n == 0:
+        return {"risk": risk, "line": promised(evidence)}
+    share = wilson(lost, n)
     verdict = "kept" if share.value <= risk else "broken" if share.low > risk else "unclear"
     words = {"unclear": "more than promised, which chance may explain"}.get(verdict, verdict)
     words += ", though it was forced" if forced else ""

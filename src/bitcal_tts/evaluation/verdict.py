@@ -44,7 +44,7 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
     )
     test = tests[best["method"]]
     saves, loses = _pc(saved[best["method"]]), _pc(best["lost_correct_rate"])
-    shown = f"{points(test['difference'])} points ({test['verdict']}, p = {test['p_corrected']:.2g})"
+    shown = f"{points(test['difference'])} points ({test['verdict']}, corrected p = {test['p_corrected']:.2g})"
     return f"{begin} {best['method']} saves {saves} % of them and loses {loses} % of the answers; accuracy {shown}."
 
 

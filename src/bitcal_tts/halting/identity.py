@@ -122,14 +122,22 @@ class Identity:
             if mine is UNKNOWN:
                 told.append(f"the {key} it was fitted for is unknown (--declare {key}=VALUE where it is fitted)")
             elif theirs is UNKNOWN:
-                told.append(f"fitted for {key} {mine!r}, which is unknown here (--declare {key}=VALUE, if you know it)")
+                told.append(
+                    f"fitted for {key} {_short(mine)}, which is unknown here (--declare {key}=VALUE, if you know it)"
+                )
             elif mine != theirs:
-                told.append(f"fitted for {key} {mine!r}, this is {theirs!r}")
+                told.append(f"fitted for {key} {_short(mine)}, this is {_short(theirs)}")
         return told
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types; what is unknown is not there."""
         return {**self.known, "declared": sorted(self.declared)}
+
+
+def _short(value: Any) -> str:
+    """As a message has it: of a hash its beginning."""
+    hashed = isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
+    return f"{value[:12]}..." if hashed else repr(value)
 
 
 def _plain(value: Any) -> Any:

@@ -70,7 +70,7 @@ class SettledParameters(GateParameters):
             self.profile.check(served)
         except (ProfileError, IdentityError) as error:
             if not self.force:
-                raise ProfileError(f"{error}, or force it") from None
+                raise ProfileError(f"{error}, or force it (--force, force=True)") from None
             warn_forced(str(error))
 
 

@@ -28,6 +28,8 @@ def _by_tokenizer(name: str) -> Callable[[str], list[str]]:
     except ImportError:
         raise LogError("--tokenizer needs the package tokenizers: pip install tokenizers") from None
     path = Path(name) / "tokenizer.json" if Path(name).is_dir() else Path(name)
+    if not path.exists() and (path.suffix == ".json" or path.is_absolute() or name.startswith(".")):
+        raise LogError(f"there is no tokenizer {path}; give a tokenizer.json or a hub id")
     try:
         tokenizer = Tokenizer.from_file(str(path)) if path.exists() else Tokenizer.from_pretrained(name)
     except Exception as error:  # the package raises bare exceptions

@@ -165,7 +165,7 @@ async function watchPilot() {
     const answer = await fetch("bitcal/autopilot", { headers: headers() });
     const told = await answer.json();
     if (!answer.ok) throw new Error(told.error.message);
-    $("pilot-none").textContent = !told.on ? "The autopilot is off: start with bitcal serve --risk 0.02, and it earns a promise from the traffic." : told.pilots.length ? "" : "No request has come yet.";
+    $("pilot-none").textContent = !told.on ? "The autopilot is off: start with bitcal serve --upstream URL --risk 0.02, and it earns a promise from the traffic." : told.pilots.length ? "" : "No request has come yet.";
     $("pilots").replaceChildren(...told.pilots.map(pilotCard));
   } catch (error) {
     $("pilot-none").textContent = String(error.message ?? error);
