@@ -22,12 +22,14 @@ from bitcal_tts.engines import slots as slots_module
 from bitcal_tts.engines import transformers as transformers_module
 from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
 from bitcal_tts.engines.batch import OutOfMemoryWarning
+from bitcal_tts.engines.checkpoint import load_checkpoint
 from bitcal_tts.engines.desk import Desk
 from bitcal_tts.engines.desks import Desks, host_for
 from bitcal_tts.engines.pace import Pace
 from bitcal_tts.engines.slots import Slots, bucket, few_sizes
 from bitcal_tts.engines.transformers import TransformersEngine
 from bitcal_tts.halting.methods import to_the_end
+from bitcal_tts.tiny import models
 
 
 def requests(n: int, method: Any) -> list[Request]:
@@ -164,6 +166,24 @@ def test_working_ahead_and_reading_ahead_change_nothing(
     assert not slow or max(behind) == 2
     assert sum(Ahead.readings) == 9  # every request once,
     assert len(Ahead.readings) < 5 < 1 + len(asked)  # and the later ones together, before there was a slot for them
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("bfloat16", 4), ("float32", 96)])
+def test_in_half_precision_a_processor_multiplies_few_shapes(
+    dtype: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every shape costs megabytes there: a text of 1,500 tokens came to take eight gigabytes."""
+    checkpoint = load_checkpoint(models.resolve("tiny-1m"), bits=16, compute_dtype=dtype, device="cpu")
+    widths, read = set[int](), Slots._read
+
+    def noted(self: Slots, n: int, width: int) -> None:
+        widths.add(width)
+        read(self, n, width)
+
+    monkeypatch.setattr(Slots, "_read", noted)
+    done = list(TransformersEngine(checkpoint).decode(requests(2, to_the_end(96)), batch_size=2))
+    assert max(len(c.token_ids) for c in done) > 64
+    assert len(widths) <= most and (dtype == "float32") == (len(widths) > 4)
 
 
 class Uneven:

@@ -131,8 +131,11 @@ def test_tokens_are_the_text(tmp_path: Path) -> None:
     sample = "Okay, so 1234 × 5 = 6,170.\n\n\tThe *extraordinarily* long — \\frac{1}{2} 你好 🙂 </think>"
     assert "".join(approximate(sample)) == sample
     assert approximate("") == []
-    with pytest.raises(LogError, match="cannot load the tokenizer"):
+    with pytest.raises(LogError, match="there is no tokenizer"):
         splitter(str(tmp_path / "nowhere.json"))
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(LogError, match="cannot load the tokenizer"):
+        splitter(str(tmp_path / "broken.json"))
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared texts are not here")

@@ -175,8 +175,8 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
     by_tokens = [{d["tokens"]: d for d in told["decisions"]} for told in others]
     if not by_tokens:
         return
-    steps_table = Table(title="Signals at every boundary, and what each method decides there")
-    for name in ("tokens", "entropy", "trace", "hidden", *(f"{t['method']} (c)" for t in others)):
+    steps_table = Table(title="Signals at every boundary, and what each method decides there (its confidence or score)")
+    for name in ("tokens", "entropy", "trace", "hidden", *(t["method"] for t in others)):
         right = name in ("tokens", "entropy", "trace", "hidden")
         steps_table.add_column(name, justify="right" if right else "left", overflow="fold")
     for tokens in sorted(set().union(*by_tokens)):
@@ -212,9 +212,10 @@ def _looks_table(told: dict[str, Any]) -> Any:
 
 
 def _told(decision: dict[str, Any]) -> str:
-    """A reason, and the number that it rests on."""
+    """A reason, in words that a narrow column breaks between, and the number that it rests on."""
     number = decision["score"] if decision["confidence"] is None else decision["confidence"]
-    return decision["reason"] if number is None else f"{decision['reason']} ({number:.2f})"
+    reason = str(decision["reason"]).replace("_", " ")
+    return reason if number is None else f"{reason} ({number:.2f})"
 
 
 def _shade(entropy: float) -> str:

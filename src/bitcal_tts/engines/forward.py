@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cached_property
@@ -19,6 +20,8 @@ from bitcal_tts.engines.checkpoint import Checkpoint
 from bitcal_tts.engines.tap import tap_of
 
 Tensor = torch.Tensor
+# Of the kernels that oneDNN makes for shapes in half precision it would keep a thousand, which is gigabytes.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """What reads prompts on a GPU. cuDNN's attention is left out: it is built anew for every shape of a batch, which takes
 some 40 ms a layer, and shapes change whenever requests join."""

@@ -27,6 +27,7 @@ from bitcal_tts.engines.steps import HostCopies, Steps, event_now
 Tensor = torch.Tensor
 _FORCED = 32  # tokens of a landing that buffers are made for; they grow
 _SOON = 3  # of so many steps one is enough for the host to give the device more to do; of few, the last one
+_COLUMNS = 64  # widths in half precision on a processor are multiples of this
 _SPARE = 2  # a cache that takes less than one in so many of the bytes there are is made whole at once
 
 
@@ -313,9 +314,19 @@ class Slots:
         if self._due:
             width = self.longest + 1
             self.reserve(width)
-            self._read(self.count, width)
+            self._read(self.count, self._read_at_once(width))
             self.lengths[: self.count] += 1
             self._due = False
+
+    def _read_at_once(self, width: int) -> int:
+        """Columns that a processor reads of requests of so many: of a few numbers, where each would cost memory.
+
+        In half precision oneDNN makes a kernel of some megabytes for every shape that it multiplies, and keeps them.
+        """
+        assert self._cache is not None
+        if self._cache.dtype is torch.float32:
+            return width
+        return min(self._cache.capacity, -(-width // _COLUMNS) * _COLUMNS)
 
     def _replay(self, steps: int) -> None:
         """Whole steps, captured; rows up to a power of two, of which the last are nobody's."""
