@@ -524,7 +524,9 @@ def test_a_file_where_a_folder_is_meant_is_named_before_the_work(
     assert f"argument --out: {log} is a file: a folder is meant" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["fit x", "cascade x y --profile z", "export tiny-1m --gguf F16", "lm-eval --data x"])
+@pytest.mark.parametrize(
+    "command", ["fit x", "cascade x y --profile z", "export tiny-1m --gguf F16", "lm-eval --data x"]
+)
 def test_a_folder_where_a_file_is_meant_is_named_before_the_work(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
