@@ -65,18 +65,21 @@ class _Parser(argparse.ArgumentParser):
         print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
         raise SystemExit(2)
 
+    @property
+    def known(self) -> list[str]:
+        """The options that there are."""
+        return [name for action in self._actions for name in action.option_strings]
+
     def knows(self, argument: str) -> bool:
         """Whether there is such an option; a lone `--` ends the options."""
-        known = {name for action in self._actions for name in action.option_strings}
-        return argument == "--" or argument.partition("=")[0] in known
+        return argument == "--" or argument.partition("=")[0] in self.known
 
     def refuse_unknown(self, unknown: Sequence[str]) -> NoReturn:
         """Name arguments that there is no option for, and the options that were perhaps meant."""
         misspelt = [text.partition("=")[0] for text in unknown if text.startswith("-") and text not in ("-", "--")]
         if not misspelt:
             self.error(f"takes no more arguments: {' '.join(unknown)} is too much")
-        known = [name for action in self._actions for name in action.option_strings]
-        self.error("; ".join(f"there is no option {name}{did_you_mean(name, known)}" for name in misspelt))
+        self.error("; ".join(f"there is no option {name}{did_you_mean(name, self.known)}" for name in misspelt))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -202,8 +205,6 @@ def _run(args: argparse.Namespace) -> int:
         if isinstance(getattr(args, "out", None), Path):
             check_writable(args.out)
         module.run(args)
-    except BrokenPipeError:
-        raise
     except ModuleNotFoundError as error:
         return _fail(_missing(error))
     except Exception as error:
@@ -227,7 +228,8 @@ def _expected(error: Exception) -> bool:
     """Errors that are about the input or the machine, and say so in one line."""
     names = {"EngineError", "LogError", "TaskError", "TraceError"}
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    return bool(kinds & names) or isinstance(error, (ValueError, OSError))
+    ours = bool(kinds & names) or isinstance(error, (ValueError, OSError))
+    return ours and not isinstance(error, BrokenPipeError)
 
 
 def _fail(message: str) -> int:

@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -288,20 +289,22 @@ def every_of(description: dict[str, Any]) -> int:
 def known_items(method: Any, traces: Sequence[Trace]) -> frozenset[str]:
     """The items among traces that a method's profile was fitted or certified on."""
     profile = getattr(method.parameters, "profile", None)
-    if profile is None:
-        return frozenset()
-    marks = {mark for key in ("questions", "certifying") for mark in profile.fitted.get(key, ())}
-    return frozenset(trace.item.id for trace in traces if mark_of(trace) in marks)
+    return frozenset() if profile is None else frozenset(chain(*_met(profile, traces).values()))
+
+
+def _met(profile: Profile, traces: Sequence[Trace]) -> dict[str, list[str]]:
+    """Items of traces that a profile has met, by what was done on them."""
+    marks = [(trace.item.id, mark_of(trace)) for trace in traces]
+    done = {"fitted": set(profile.fitted.get("questions", ())), "certified": set(profile.fitted.get("certifying", ()))}
+    return {what: [item for item, mark in marks if mark in seen] for what, seen in done.items()}
 
 
 def _mention_fitted(profile: Profile, traces: Sequence[Trace]) -> None:
     """Say so where a profile meets items that its scorer has seen."""
-    marks = [mark_of(trace) for trace in traces]
-    for key, done in (("questions", "fitted"), ("certifying", "certified")):
-        seen = set(profile.fitted.get(key, ()))
-        again = sum(mark in seen for mark in marks)
+    for done, again in _met(profile, traces).items():
         if again:
-            note(f"warning: the profile was {done} on {again} of these {len(traces)} items, on which it proves nothing")
+            on = f"{len(again)} of these {len(traces)} items"
+            note(f"warning: the profile was {done} on {on}, on which it proves nothing")
 
 
 def floor_of(asked: str | int | None, description: dict[str, Any], traces: Sequence[Trace]) -> int:

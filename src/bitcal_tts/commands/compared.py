@@ -17,7 +17,7 @@ def show(result: Row, *, full: bool) -> None:
     for promise in result["promises"]:
         print(fill(f"{promise['method']}: {promise['line']}", NARROW))
     rows, tests = result["rows"], result["tests"]
-    if tests:
+    if tests and tests["tokens"]:
         print(fill(_verdict(rows, tests), NARROW))
     most = max(TARGETS) if full or not tests else tests["target"]
     shown = rows if full else [row for row in rows if row["certified"] or row["target"] in (None, most)]
@@ -41,12 +41,9 @@ def _names(row: Row) -> list[str]:
 
 def _verdict(rows: Sequence[Row], tests: Row) -> str:
     """Ours against the best other rule, where any loses so little."""
-    mine, best, target = tests["tokens"][0]["method"] if tests["tokens"] else None, tests["best_other"], tests["target"]
+    mine, best, target = tests["tokens"][0]["method"], tests["best_other"], tests["target"]
     at = {name: row for row in rows if row["target"] in (None, target) and not row["certified"] for name in _names(row)}
-    told = f"With at most {100 * target:g} % lost"
-    if mine not in at:
-        return f"{told} nothing of ours is to be had here."
-    saves = f"{told} {mine} saves {100 * at[mine]['savings']:.1f} % of the tokens"
+    saves = f"With at most {100 * target:g} % lost {mine} saves {100 * at[mine]['savings']:.1f} % of the tokens"
     if best is None:
         return f"{saves}; no other rule that saves any loses so little."
     fewer = next(test["fewer_tokens"] for test in tests["tokens"] if test["against"] == best)

@@ -221,8 +221,9 @@ class Batch:
     def _hand_over(self, chunk: _Chunk) -> None:
         """Let whoever looks after the rows have what they wrote, as far as it is theirs."""
         chunk.steps.wait()
-        if chunk.steps.seconds is not None:
-            self.pace.note(chunk.steps.ids.shape[1], chunk.steps.seconds)
+        seconds = chunk.steps.seconds
+        if seconds is not None:
+            self.pace.note(chunk.steps.ids.shape[1], seconds)
         own = [
             line
             for line, (row, lands) in enumerate(zip(chunk.rows, chunk.lands, strict=True))
