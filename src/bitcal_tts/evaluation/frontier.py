@@ -166,16 +166,17 @@ def rows_of(points: dict[str, list[Point]], identity: dict[str, Any]) -> list[di
             free = point if target is None else choose(found, target, probes_free=True)
             if point is None or free is None:
                 continue
-            done.append((target, tuple((o.cost, o.correct) for o in point.outcomes)))
+            outcomes = point.outcomes
+            done.append((target, tuple((o.cost, o.correct) for o in outcomes)))
             mine.append({
-                **_row(point.outcomes, identity),
+                **_row(outcomes, identity),
                 "method": name,
                 "same_as": [],
                 "certified": False,
                 "target": target,
                 "threshold": point.threshold,
                 "setting": dict(point.setting),
-                "savings_probes_free": _saved_if_probes_were_free(free.outcomes),
+                "savings_probes_free": _saved_if_probes_were_free(outcomes if free is point else free.outcomes),
             })  # fmt: skip
         first = known.setdefault(tuple(done), name) if done and found[0].threshold is not None else name
         if first == name:

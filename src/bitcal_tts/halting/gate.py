@@ -76,6 +76,8 @@ class Gate(Controller):
     """Whether a score must lie above the threshold, not at it."""
     question: ClassVar[Question | None] = None
     """What it asks the model along the way."""
+    at_boundaries: ClassVar[bool] = True
+    """Whether it decides at boundaries, and so may decide at other looks; otherwise every token is judged."""
     lands = True
     _finds_looks: ClassVar[bool] = True
     """Whether this class finds the looks that are no boundaries; otherwise `token` does, by itself."""
@@ -206,7 +208,7 @@ class Gate(Controller):
             self.tokens, n = self.tokens + 1, n + 1
             score = self.token(text, entropy, logprob, margin)
             found = self._finds(text)
-            at_look = found if self._reads else self.tokens % every == 0
+            at_look = found if self._reads else self.at_boundaries and self.tokens % every == 0
             if score is not None or at_look:
                 return n, self._look(score, step, entropy, at_look=at_look)
             n += self._skipped(step, n)
@@ -215,7 +217,7 @@ class Gate(Controller):
     def _skipped(self, step: Step, first: int) -> int:
         """Tokens that are taken all at once; where boundaries are looks, none of them is one."""
         most = step.n_tokens - first
-        if not self._reads:
+        if self.at_boundaries and not self._reads:
             most = min(most, self.parameters.every - 1 - self.tokens % self.parameters.every)
         n = self.skip(step, first, most) if most > 0 else 0
         self.tokens += n
@@ -231,8 +233,10 @@ class Gate(Controller):
         if self._found is not None:
             texts = step.token_texts
             return 0 if texts is None else self._found.skip(texts[first : first + most], None, None, None)
-        if self.known_looks is None:
-            return most
+        return most if self.known_looks is None else self._before_next_known(most)
+
+    def _before_next_known(self, most: int) -> int:
+        """How many of the next tokens come before the next of the known looks."""
         following = self._next_known(self.tokens + 1)
         return most if following is None else min(most, following - 1 - self.tokens)
 
@@ -267,9 +271,6 @@ class Gate(Controller):
 
 class Rule(Gate):
     """A peer's rule."""
-
-    at_boundaries: ClassVar[bool] = True
-    """Whether it decides at boundaries, and so may decide at other looks; otherwise every token is judged."""
 
     @classmethod
     @abstractmethod

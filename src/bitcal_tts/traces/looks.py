@@ -96,9 +96,9 @@ class CandidateRows:
 
     def best(self, scores: Floats) -> Ints:
         """The row with the highest score of each look; the first of equals."""
-        highest = np.maximum.reduceat(scores, np.unique(self.look, return_index=True)[1])
+        highest = np.maximum.reduceat(scores, _first_of_each(self.look))
         rows = np.nonzero(scores == highest[self.look])[0]
-        return rows[np.unique(self.look[rows], return_index=True)[1]]
+        return rows[_first_of_each(self.look[rows])]
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class LookTable:
 
     def _rises(self) -> Bools:
         kept = np.zeros(len(self), dtype=np.bool_)
-        starts = np.unique(self.trace, return_index=True)[1]
+        starts = _first_of_each(self.trace)
         for start, end in itertools.pairwise([*starts.tolist(), len(self)]):
             scores = self.scores[start:end]
             before = np.concatenate(([-np.inf], np.maximum.accumulate(scores)[:-1]))
@@ -277,7 +277,7 @@ class LookTable:
         kept = self._rises()
         for good in (self.stops.right, self.stops.same):
             rows = np.nonzero(good)[0]
-            kept[rows[np.unique(self.trace[rows], return_index=True)[1]]] = True
+            kept[rows[_first_of_each(self.trace[rows])]] = True
         return self._only(kept)
 
     def _only(self, kept: Bools) -> LookTable:
@@ -337,18 +337,23 @@ class LookTable:
         """The look at which each trace is stopped, or -1."""
         bar = threshold[self.trace] if isinstance(threshold, np.ndarray) else threshold
         hits = np.nonzero(self.scores > bar if self.strict else self.scores >= bar)[0]
-        stopped, first = np.unique(self.trace[hits], return_index=True)
+        first = hits[_first_of_each(self.trace[hits])]
         look = np.full(self.n, -1, dtype=np.int64)
-        look[stopped] = hits[first]
+        look[self.trace[first]] = first
         return look
 
     def first_scores(self) -> Floats:
         """The score at the first look of each trace, `NO_LOOK` where it has none: what drift is watched by."""
-        traces, first = np.unique(self.trace, return_index=True)
+        first = _first_of_each(self.trace)
         watched = np.full(self.n, NO_LOOK)
-        watched[traces] = self.scores[first]
+        watched[self.trace[first]] = self.scores[first]
         return watched
 
     def score_values(self) -> Floats:
         """Every score that a threshold could be put at, in rising order."""
         return np.unique(self.scores[np.isfinite(self.scores)])
+
+
+def _first_of_each(owners: Ints) -> Ints:
+    """Of rows that stand in the order of their owners, the first of each owner."""
+    return np.flatnonzero(np.diff(owners, prepend=-1))

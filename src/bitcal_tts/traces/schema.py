@@ -106,7 +106,7 @@ class Trace:
         return {}
 
     @cached_property
-    def statements(self) -> dict[str | None, list[tuple[int, Statement]]]:
+    def statements(self) -> dict[str | None, dict[int, Statement]]:
         """What it states, and after how many tokens, by what answers look like, as far as that was asked."""
         return {}
 

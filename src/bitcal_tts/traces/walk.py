@@ -125,9 +125,7 @@ def walk(
 def _guided(gate: Any, trace: Trace) -> Any:
     """The gate, told where the looks of a trace lie, or what it states: found once, for all rules that ask for it."""
     if isinstance(gate, Stated):
-        told = gate.fresh()
-        told.known_statements = _statements(trace, gate.parameters)
-        return told
+        return gate.fresh().told_of(_statements(trace, gate.parameters))
     if not gate.finds_looks:
         return gate
     key = _key(gate.parameters)
@@ -147,7 +145,7 @@ def _looks(trace: Trace, p: Any) -> tuple[int, ...]:
     """Tokens after which a trace has its looks."""
     if p.looks == "statements":
         stages = stages_of(trace, p)
-        return tuple(at for at, _ in _statements(trace, p) if stages[at - 1] is not Stage.OVER)
+        return tuple(at for at in _statements(trace, p) if stages[at - 1] is not Stage.OVER)
     parameters = GateParameters(
         name="looks", bits=16, budget=len(trace) + (trace.finish != "budget"), answers=p.answers, opening=p.opening,
         close=p.close, looks=p.looks, reserve=0,
@@ -159,13 +157,13 @@ def _looks(trace: Trace, p: Any) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _statements(trace: Trace, p: Any) -> list[tuple[int, Statement]]:
-    """The statements of a trace, and after how many tokens each."""
+def _statements(trace: Trace, p: Any) -> dict[int, Statement]:
+    """The statements of a trace, by how many tokens each comes after."""
     stated = p.format.stated
     if stated not in trace.statements:
         detector = detector_for(stated).fresh()
         found = ((i, detector.feed(text)) for i, text in enumerate(trace.token_texts, 1))
-        trace.statements[stated] = [(i, statement) for i, statement in found if statement is not None]
+        trace.statements[stated] = {i: statement for i, statement in found if statement is not None}
     return trace.statements[stated]
 
 

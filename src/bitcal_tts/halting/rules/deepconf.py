@@ -47,28 +47,41 @@ class DeepConf(Rule):
         """The likeliest tokens of every place."""
         return frozenset({Signal.TOP_LOGPROB})
 
-    def ahead(self) -> int:
-        """Every token is judged."""
-        return 0
-
     def observe(self, step: Step) -> Decision:
-        """Take the step's confidences, then decide as any gate."""
+        """Take the step's confidences and decide on the lowest that a group comes to."""
         require(self, step)
         assert step.top_logprobs is not None
-        self._lowest = None
-        for top in step.top_logprobs:
-            if len(self._group) == self.parameters.window:
-                self._sum -= self._group[0]
-            self._group.append(-float(top))
-            self._sum += -float(top)
-            if len(self._group) == self.parameters.window:
-                group = self._sum / self.parameters.window
-                self._lowest = group if self._lowest is None else min(group, self._lowest)
+        groups = [group for group in map(self._group_after, step.top_logprobs) if group is not None]
+        self._lowest = min(groups, default=None)
         return super().observe(step)
 
     def token(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> float | None:
         """The lowest group confidence that the step ends, once a window is full."""
         return None if self._lowest is None else -self._lowest
+
+    def skim(self, step: Step) -> tuple[int, Decision]:
+        """Take tokens up to one whose group is the least confident so far: no other can be the first to be too low."""
+        require(self, step)
+        assert step.top_logprobs is not None
+        self.stage = step.stage
+        if not self.looks_at(step.stage):
+            return step.n_tokens, self._pass(step)
+        for n, group in enumerate(map(self._group_after, step.top_logprobs), 1):
+            if group is not None and (self._lowest is None or group < self._lowest):
+                self._lowest = group
+                self.tokens += n
+                return n, self._decide(-group, step.token(n - 1)[1], at_boundary=False)
+        self.tokens += step.n_tokens
+        return step.n_tokens, self._decide(None, step.entropy, at_boundary=False)
+
+    def _group_after(self, top: float) -> float | None:
+        """The confidence of the group that a token ends, once a window is full."""
+        group, window = self._group, self.parameters.window
+        if len(group) == window:
+            self._sum -= group[0]
+        group.append(-top)
+        self._sum -= top
+        return self._sum / window if len(group) == window else None
 
     @classmethod
     def thresholds(cls) -> Sequence[float]:

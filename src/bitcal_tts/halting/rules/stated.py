@@ -5,8 +5,7 @@ Nothing is fitted and no model is asked; whoever fits something must beat this.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,14 +39,19 @@ class Stated(Rule):
         self._detector = detector_for(parameters.format.stated).fresh()
         self._value: str | None = None
         self._run = 0
-        self.known_statements: Sequence[tuple[int, Statement]] | None = None
-        """Statements of a text, after how many tokens each, where they were found before: they are not looked for."""
+        self.known_statements: Mapping[int, Statement] | None = None
+        """Statements of a text, by how many tokens each comes after, where they were found before: they are not looked
+        for, and are all its looks."""
 
     def fresh(self) -> Stated:
         """The same rule for another request."""
-        copy = super().fresh()
-        copy.known_statements = self.known_statements
-        return copy
+        return super().fresh().told_of(self.known_statements)
+
+    def told_of(self, statements: Mapping[int, Statement] | None) -> Stated:
+        """This one, which is not to look for statements itself."""
+        self.known_statements = statements
+        self.known_looks = None if statements is None else tuple(statements)
+        return self
 
     def token(self, text: str, entropy: float | None, logprob: float | None, margin: float | None) -> float | None:
         """Count agreement."""
@@ -62,21 +66,11 @@ class Stated(Rule):
     def _statement(self, text: str) -> Statement | None:
         if self.known_statements is None:
             return self._detector.feed(text)
-        following = self._following(self.tokens)
-        return following[1] if following is not None and following[0] == self.tokens else None
-
-    def _following(self, tokens: int) -> tuple[int, Statement] | None:
-        """The first known statement that does not come before so many tokens."""
-        assert self.known_statements is not None
-        at = bisect_left(self.known_statements, tokens, key=lambda known: known[0])
-        return self.known_statements[at] if at < len(self.known_statements) else None
+        return self.known_statements.get(self.tokens)
 
     def skip(self, step: Step, first: int, most: int) -> int:
         """All up to the next statement, where that is known."""
-        if self.known_statements is None:
-            return 0
-        following = self._following(self.tokens + 1)
-        return most if following is None else min(most, following[0] - 1 - self.tokens)
+        return 0 if self.known_looks is None else self._before_next_known(most)
 
     def stands_for(self) -> str | None:
         """What was stated last."""
