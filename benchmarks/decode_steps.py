@@ -171,8 +171,9 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="small")
-    parser.add_argument("--batches", default="1,8,32,128", help="%(default)s")
+    parser.add_argument("--batches", default="1,8,32,128", help="of the steps; empty: none (%(default)s)")
     parser.add_argument("--halting", type=int, default=32, metavar="BATCH", help="batch of the halting part")
+    parser.add_argument("--waves", type=int, default=8, help="its requests a row (%(default)s)")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     warnings.simplefilter("ignore", UnreachableStopWarning)
@@ -182,9 +183,10 @@ def main() -> None:
     checkpoint = Checkpoint(f"{args.shape} shape", model, tokenizer(vocabulary), device, "", markers=None)
     engines = {"kernels": TransformersEngine(checkpoint, capture=False), "captured": TransformersEngine(checkpoint)}
     found: Row = {"benchmark": "decode_steps", "shape": args.shape, "rows": []}
-    found["halting"] = halting(engines["captured"], args.halting, 8 * args.halting, vocabulary)
-    for batch in map(int, args.batches.split(",")):
-        found["rows"].append(steps(model, engines, batch))
+    found["halting"] = halting(engines["captured"], args.halting, args.waves * args.halting, vocabulary)
+    for batch in [None, *map(int, filter(None, args.batches.split(",")))]:
+        if batch is not None:
+            found["rows"].append(steps(model, engines, batch))
         if args.out is not None:  # after each: one that is cut off leaves what it has measured
             write_json(args.out, {**found, "environment": environment()})
 

@@ -65,6 +65,13 @@ class _Parser(argparse.ArgumentParser):
         print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
         raise SystemExit(2)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse does, and with the choice that was perhaps meant."""
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            meant = did_you_mean(str(value), choices)
+            raise argparse.ArgumentError(action, f"there is no {value!r}{meant or ', only ' + ', '.join(choices)}")
+
     @property
     def known(self) -> list[str]:
         """The options that there are."""

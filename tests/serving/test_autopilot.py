@@ -19,10 +19,10 @@ from bitcal_tts.halting.identity import Identity
 from bitcal_tts.logs import LoggedText, read_texts
 from bitcal_tts.serving.memory import FILE, TEXTS, Memory, StateError
 from bitcal_tts.serving.observing import Observed
-from bitcal_tts.serving.pilot import Pilot
-from bitcal_tts.serving.rounds import Round, Trial
+from bitcal_tts.serving.pilot import REFINED, Pilot
+from bitcal_tts.serving.rounds import Round, Trial, _thresholds
 from bitcal_tts.serving.state import Setting, Terms
-from bitcal_tts.traces.looks import LookTable
+from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 
 
 def test_it_learns_promises_stops_and_remembers(start: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,6 +133,39 @@ def test_a_promise_that_is_kept_stays(tmp_path: Path) -> None:
     told = one.status()["shadow"]
     assert told["lost"] == 10 and told["lost_low"] < 0.025 < told["lost_high"]
     assert told["saved_low"] < 0.5 < told["saved_high"]
+
+
+@pytest.mark.parametrize(("cost", "rounds", "phase"), [(90, 1, "learning"), (70, 1, "stopping"), (90, 3, "stopping")])
+def test_where_little_is_saved_a_scorer_is_fitted_on_more(tmp_path: Path, cost: int, rounds: int, phase: str) -> None:
+    """Once what it learned meanwhile is three times what the last one was fitted on, and not before 600 tries."""
+    one = Pilot(SETTING, Terms(0.05), Memory(tmp_path), chance=lambda: 0.999)
+    of = Round(BLANK, [0.9], 0.05, 0.05, firsts=list(np.linspace(0, 1, 60)))
+    one.state.round, one.state.rounds, one.state.learned = of, rounds, 150
+    for _ in range(REFINED - 1):
+        one._apply(no_looks(), Trial([False], [cost], 100, 0.5), of)
+    assert one.phase == "stopping" and one.state.learned == 150 + REFINED - 1
+    one._apply(no_looks(), Trial([False], [cost], 100, 0.5), of)
+    assert one.phase == phase
+    if phase == "learning":
+        assert one.state.due == one.state.learned == 150 + REFINED
+        assert "earned one that saves 10%: another scorer is fitted on 750" in one.state.why
+        assert one._admit().role == "plain"
+
+
+def test_thresholds_are_evenly_spaced_in_what_they_save() -> None:
+    """Not in what they lose: between one that never stops and one that loses too much there are others."""
+    n = 400
+    scores = np.arange(n) / n  # a look each, which saves half; those below 0.3 are lost
+    table = LookTable(
+        trace=np.arange(n), at=np.full(n, 50),
+        stops=Stops.of([(50, 0, True, i >= 0.3 * n, True, "") for i in range(n)]),
+        ends=Stops.of([(100, 0, True, True, False, "")] * n), full_tokens=np.full(n, 100),
+        full_right=np.ones(n, dtype=np.bool_), strict=False, scores=scores, candidates=CandidateRows.of([], []),
+    )  # fmt: skip
+    for risk, loosest in ((0.2, 0.0), (0.1, 0.15)):
+        shares = [table.cut(threshold).share for threshold in _thresholds(table, risk)]
+        assert -np.diff([1.0, *shares]) == pytest.approx((1 - loosest) / 2 / 8, rel=0.2)
+        assert shares[-1] == pytest.approx(1 - (1 - loosest) / 2, abs=0.01)
 
 
 def test_drift_of_the_scores_takes_it_back(tmp_path: Path) -> None:

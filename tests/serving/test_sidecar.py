@@ -106,6 +106,28 @@ def test_the_smallest_cap_wins(client: Any) -> None:
     assert client.chat.completions.create(**asked(0, max_tokens=20), extra_body=body).bitcal["cap"] == 20
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [({}, 2), ({"method": "fixed"}, 2), ({"method": "cusum", "budget": 40}, 20), ({"trace": True}, 20)],
+)
+def test_likeliest_tokens_are_asked_for_where_somebody_reads_them(
+    client: Any, running: Any, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], told: int
+) -> None:
+    """A server sorts its vocabulary for them: what only reads the text goes without."""
+    seen: list[int] = []
+    request = running.engine.wire.request
+
+    def noted(standing: Any, limit: int, top: int, *rest: Any) -> Any:
+        seen.append(top)
+        return request(standing, limit, top, *rest)
+
+    monkeypatch.setattr(running.engine.wire, "request", noted)
+    events = list(client.chat.completions.create(**asked(1), stream=True, extra_body={"bitcal": more}))
+    assert seen[0] == told
+    entropies = [entropy for event in events for _, entropy in (getattr(event, "bitcal", None) or {}).get("tokens", [])]
+    assert any(entropy is not None for entropy in entropies) == more.get("trace", False)
+
+
 def test_a_text_is_continued(client: Any, running: Any) -> None:
     told = client.completions.create(model="any", prompt="<think>\nSo we have 3 + 4 = 7.", max_tokens=40, temperature=0)
     assert told.usage.completion_tokens <= 40 and told.bitcal["method"] == "stated"

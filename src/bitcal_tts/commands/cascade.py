@@ -131,11 +131,12 @@ def _row(name: str, right: list[bool], cost: list[float], dear: list[Outcome]) -
 
 def _show(result: dict[str, Any]) -> None:
     alone, whole = result["rows"][1], result["rows"][2]
-    saved = whole["saved"]
+    saved, points = whole["saved"], whole["difference"]
     verdict = (
-        f"the cascade costs {100 * (1 - saved['value']):.0f} % of the second model alone and is right "
-        f"{100 * whole['accuracy']:.1f} % of the time instead of {100 * alone['accuracy']:.1f} %; "
-        f"{100 * result['handed_over']:.0f} % of the items were handed over"
+        f"The cascade costs {100 * (1 - saved['value']):.0f} % of the second model alone and is right "
+        f"{100 * whole['accuracy']:.1f} % of the time instead of {100 * alone['accuracy']:.1f} % "
+        f"({100 * points['value']:+.1f} points [{100 * points['low']:+.1f}, {100 * points['high']:+.1f}]); "
+        f"{100 * result['handed_over']:.0f} % of the items were handed over."
     )
     print(fill(verdict, NARROW))
     if result["promise"]:
@@ -144,8 +145,6 @@ def _show(result: dict[str, Any]) -> None:
         (
             row["name"],
             f"{100 * row['accuracy']:.1f}",
-            f"{100 * row['difference']['value']:+.1f} [{100 * row['difference']['low']:+.1f}, "
-            f"{100 * row['difference']['high']:+.1f}]",
             f"{row['cost']:.0f}",
             f"{100 * row['saved']['value']:.0f} [{100 * row['saved']['low']:.0f}, {100 * row['saved']['high']:.0f}]",
         )
@@ -155,4 +154,4 @@ def _show(result: dict[str, Any]) -> None:
         f"{result['method']} on the first with a budget of {result['budget']}, N={result['n']}; a token of the first "
         f"costs {result['weight_of_first']:.2f}"
     )
-    print_table(title, ("", "accuracy %", "points [95 %]", "cost", "saved % [95 %]"), cells)
+    print_table(title, ("", "accuracy %", "cost", "saved % [95 %]"), cells)

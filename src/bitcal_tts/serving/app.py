@@ -27,14 +27,15 @@ from bitcal_tts.halting.identity import KEYS, UNKNOWN, Identity, IdentityError
 from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.halting.profile import ProfileError
 from bitcal_tts.halting.session import Session
+from bitcal_tts.halting.signals import TEXT_ONLY
 from bitcal_tts.serving.asked import Asked, BadRequestError, read_asked
 from bitcal_tts.serving.autopilot import Autopilot
+from bitcal_tts.serving.course import Course
 from bitcal_tts.serving.door import Door, failure
 from bitcal_tts.serving.generation import Generation
 from bitcal_tts.serving.metrics import Metrics
 from bitcal_tts.serving.openapi import schema
 from bitcal_tts.serving.pages import PATHS, About, page
-from bitcal_tts.serving.pilot import Course
 from bitcal_tts.serving.shapes import Answer
 from bitcal_tts.serving.state import Setting
 from bitcal_tts.serving.upstream import Upstream, UpstreamError
@@ -369,7 +370,9 @@ class Sidecar:
                     looks.append((decision.tokens, decision.score))
 
             options["watch"] = note
-        course = Course(Session(method, signals=engine.signals(method.parameters.chunk_size), **options))
+        reads = method.needs or method.promises or asked.trace
+        signals = engine.signals(method.parameters.chunk_size) if reads else TEXT_ONLY
+        course = Course(Session(method, signals=signals, **options))
         course.looks = looks
         course.cap = room if budget < room else None
         return course

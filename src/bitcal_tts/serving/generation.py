@@ -19,8 +19,11 @@ from bitcal_tts.halting.exchange import Ask, Directive, End, Force, SessionOutco
 from bitcal_tts.halting.handing import is_handed_over
 from bitcal_tts.halting.policy import Action
 from bitcal_tts.halting.session import stopped
-from bitcal_tts.serving.pilot import Course
+from bitcal_tts.serving.course import Course
 from bitcal_tts.serving.upstream import Upstream
+
+_FEW = 2
+"""Likeliest tokens that are asked for where nobody reads them: a server sorts for each, and writes them out."""
 
 
 class Generation:
@@ -49,6 +52,7 @@ class Generation:
         """Tokens that a second server wrote; None where nothing was escalated."""
         self._upstream, self.course, self._session, self.prompt = upstream, course, course.session, prompt
         self._decoding, self._seed = decoding, seed
+        self._reads = course.session.signals.distribution != "absent"
         self._seen: list[tuple[str, float | None]] = []
         self._ids: list[int] = []
         self._texts: list[str] = []
@@ -74,10 +78,10 @@ class Generation:
 
     async def texts(self) -> AsyncGenerator[str, None]:
         """The text of the answer as it comes, landing included."""
-        engine = self._upstream.engine
         directive: Directive | None = None
+        top = self._upstream.engine.top if self._reads else _FEW
         stream = self._upstream.stream(
-            Standing(self.prompt, (), ""), limit=self._share, top=engine.top, decoding=self._decoding, seed=self._seed
+            Standing(self.prompt, (), ""), limit=self._share, top=top, decoding=self._decoding, seed=self._seed
         )
         async with stream as pieces:
             async for piece in pieces:
@@ -122,7 +126,7 @@ class Generation:
         ids = await to_thread.run_sync(upstream.engine.encode, text)
         self.escalated_tokens = 0
         stream = upstream.stream(
-            Standing(prompt, ids, text), limit=self.cap - self.used, top=2, decoding=self._decoding, seed=self._seed
+            Standing(prompt, ids, text), limit=self.cap - self.used, top=_FEW, decoding=self._decoding, seed=self._seed
         )
         async with stream as pieces:
             async for piece in pieces:
@@ -132,7 +136,7 @@ class Generation:
 
     def _take(self, piece: Piece) -> Directive:
         engine = self._upstream.engine
-        tokens = as_tokens(piece, engine.vocabulary, full=engine.is_full)
+        tokens = as_tokens(piece, engine.vocabulary, full=engine.is_full) if self._reads else _as_text(piece)
         entropies: Sequence[float | None] = tokens.entropies or [None] * len(tokens.texts)
         self._seen += zip(tokens.texts, entropies, strict=True)
         self._ids += piece.ids
@@ -160,11 +164,11 @@ class Generation:
         before = self._standing(directive.at)
         landed = Standing(self.prompt, [*before.ids, *forced[0], *forced[1]], before.text + closing + cue)
         left = directive.room - len(forced[0]) - len(forced[1])
-        stream = self._upstream.stream(landed, limit=max(1, left), top=2, decoding=GREEDY, seed=0)
+        stream = self._upstream.stream(landed, limit=max(1, left), top=_FEW, decoding=GREEDY, seed=0)
         ended: Directive | None = None
         async with stream as pieces:
             async for piece in pieces:
-                ended = self._session.feed(Tokens([piece.text, *[""] * (len(piece.ids) - 1)]))
+                ended = self._session.feed(_as_text(piece))
                 self._seen.append((piece.text, None))
                 yield piece.text
                 if isinstance(ended, End):
@@ -195,6 +199,11 @@ class Generation:
     async def _encoded(self, text: str) -> list[int]:
         encode: Callable[[str], list[int]] = self._upstream.engine.encode
         return await to_thread.run_sync(encode, text)
+
+
+def _as_text(piece: Piece) -> Tokens:
+    """A piece without what the server tells of its likelihood."""
+    return Tokens([piece.text, *[""] * (len(piece.ids) - 1)])
 
 
 def account(generation: Generation) -> dict[str, Any]:

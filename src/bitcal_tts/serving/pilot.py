@@ -13,8 +13,8 @@ import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from dataclasses import asdict, replace
+from typing import Any
 
 from anyio import CapacityLimiter, to_thread
 from anyio.abc import TaskGroup
@@ -28,9 +28,11 @@ from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.settled import Settled
+from bitcal_tts.halting.signals import TEXT_ONLY
+from bitcal_tts.serving.course import Admitted, Course, Ended
 from bitcal_tts.serving.memory import Memory
 from bitcal_tts.serving.observing import Observed
-from bitcal_tts.serving.rounds import Round, Trial, fit_round
+from bitcal_tts.serving.rounds import ENOUGH, Round, Trial, fit_round
 from bitcal_tts.serving.state import Setting, State, Terms
 from bitcal_tts.serving.status import described
 from bitcal_tts.traces.looks import LookTable
@@ -45,74 +47,6 @@ _MOST_WAITING = 512
 _AT_ONCE = 8
 _HISTORY = 400
 _LOG = logging.getLogger("bitcal.autopilot")
-
-
-class Ended(Protocol):
-    """A request that ran to its end and can still be asked what a stop would have answered."""
-
-    async def if_stopped(self, where: WouldBe) -> tuple[int, str | None, int]:
-        """Tokens and answer of a stop, and tokens that finding out took."""
-        ...
-
-
-@dataclass(frozen=True)
-class Admitted:
-    """What becomes of a request: `watched` runs to its end and is learned from, `stopped` is, `plain` runs to its end.
-
-    Attributes:
-        role: One of the three.
-        phase: Of the autopilot.
-        number: Of a watched one.
-        method: What halts a stopped one.
-    """
-
-    role: str
-    phase: str
-    number: int = -1
-    method: Settled | None = None
-
-
-class Course:
-    """What one request takes: a session, and where it is the autopilot's, what it is to it.
-
-    Args:
-        session: Decides.
-        pilot: Learns from it, where it does.
-        admitted: What becomes of it.
-        observed: Looks at it, where it is watched.
-    """
-
-    def __init__(
-        self,
-        session: Session,
-        pilot: Pilot | None = None,
-        admitted: Admitted | None = None,
-        observed: Observed | None = None,
-    ) -> None:
-        self.session, self.admitted = session, admitted
-        self.cap: int | None = None
-        """Most tokens in all, where another server goes on with what is not settled; else the session has them all."""
-        self.looks: list[tuple[int, float]] = []
-        """Tokens and scores of looks that nobody has been told of yet."""
-        self._pilot, self._observed = pilot, observed
-
-    @property
-    def method(self) -> str:
-        """What halts it; `autopilot` where nothing does yet."""
-        stopped = self.admitted is None or self.admitted.role == "stopped"
-        return str(self.session.method.parameters.name) if stopped else "autopilot"
-
-    def leave(self, ended: Ended) -> None:
-        """It has come to its end, or has been given up."""
-        pilot, self._pilot = self._pilot, None
-        if pilot is None or self.admitted is None:
-            return
-        if not self.session.over:
-            pilot.unfinished(self.admitted)
-            return
-        pilot.spent(self.admitted, self.session.outcome.tokens)
-        if self._observed is not None:
-            pilot.ended(self.admitted, (self._observed, ended))
 
 
 class Pilot:
@@ -165,7 +99,9 @@ class Pilot:
         if admitted.role == "watched":
             observed = Observed(self._walker, **options)
             return Course(observed.session, self, admitted, observed)
-        return Course(Session(admitted.method or to_the_end(self.setting.budget), **options), self, admitted)
+        if admitted.method is None:
+            return Course(Session(to_the_end(self.setting.budget), **{**options, "signals": TEXT_ONLY}), self, admitted)
+        return Course(Session(admitted.method, **options), self, admitted)
 
     def _admit(self) -> Admitted:
         """Decide what becomes of the next request, by chance alone."""
@@ -275,19 +211,28 @@ class Pilot:
         if of is not state.round:
             return  # what it was tried for is over
         of.take(trial)
-        if state.served is None:
+        if of.n <= REFINED:
             self._learn(table)
-        else:
+        if state.served is not None:
             self._measure(trial, state.served)
         if state.round is None:
             return  # the measured loss has ended the promise
-        if of.served is None and state.learned >= self.terms.first * GROWTH**state.rounds:
-            self._event(f"{of.n} requests did not earn a promise: another scorer is fitted on {state.learned}")
-            state.round, state.due = None, state.learned
+        if self._wants_another(of):
+            earned = "no promise" if of.served is None else f"one that saves {1 - of.share(of.served):.0%}"
+            self._event(f"{of.n} requests earned {earned}: another scorer is fitted on {state.learned}", why=True)
+            state.since = state.since if state.served is None else time.time()
+            state.round, state.due, state.served, state.alarm = None, state.learned, None, None
+            self._method = None
         elif of.served is not None and of.served != state.served:
             self._promise(of.served)
         self._note()
         self.remember()
+
+    def _wants_another(self, of: Round) -> bool:
+        """Whether a scorer from all that was learned since may do better than one that was tried for long."""
+        if self.state.learned < self.terms.first * GROWTH**self.state.rounds:
+            return False
+        return of.served is None or (of.n >= REFINED and of.share(of.served) > 1 - ENOUGH)
 
     def _measure(self, trial: Trial, served: int) -> None:
         """The promise and the savings, by a request of the share that runs to its end."""

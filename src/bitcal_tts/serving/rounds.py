@@ -17,13 +17,16 @@ from bitcal_tts.halting.profile import Profile, mean_of
 from bitcal_tts.traces.looks import LookTable
 
 FOLDS = 3
-_TARGETS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
-"""Thresholds are put where so many times the risk were lost by scorers that had not seen the request."""
+_THRESHOLDS = 8
+_MOST_LOST = 1.5
+"""Times the risk: what the loosest threshold may have lost where scorers had not seen the request."""
 _SMALL: dict[str, Any] = {"rounds": 100, "num_threads": 1}
 """Fitted beside the serving, and judged at every look of it."""
 _REFERENCES = 500
 WORTH = 0.02
 """A promise that saves less of the tokens is not worth stopping for."""
+ENOUGH = 0.2
+"""Where one that was tried for long saves less, a scorer that has seen more may save more."""
 
 
 @dataclass
@@ -156,12 +159,13 @@ def _telling(groups: Sequence[Sequence[LookTable]]) -> list[str]:
 
 
 def _thresholds(unseen: LookTable, risk: float) -> list[float]:
-    """Strictest first: the loosest that loses as many as each of the targets allows."""
+    """Strictest first, each saving about as much more than the one before it."""
     thresholds = grid(unseen.scores)
     if not thresholds:
         return []
-    lost = np.maximum.accumulate([int(unseen.cut(threshold).changed.sum()) for threshold in thresholds])
-    allowed = [target * risk * unseen.n for target in _TARGETS]
-    chosen = [int(np.nonzero(lost <= most)[0][-1]) for most in allowed if lost[0] <= most]
-    chosen = sorted({chosen[0] // 2, *chosen}) if chosen else [0]
-    return [thresholds[i] for i in chosen]
+    cuts = [unseen.cut(threshold) for threshold in thresholds]
+    lost = np.maximum.accumulate([int(cut.changed.sum()) for cut in cuts])
+    tried = max(1, int((lost <= _MOST_LOST * risk * unseen.n).sum()))
+    shares = np.array([cut.share for cut in cuts[:tried]])
+    wanted = np.linspace(1.0, shares[-1], _THRESHOLDS + 1)[1:]
+    return [thresholds[i] for i in sorted({int(np.abs(shares - share).argmin()) for share in wanted})]
