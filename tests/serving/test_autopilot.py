@@ -20,7 +20,7 @@ from bitcal_tts.logs import LoggedText, read_texts
 from bitcal_tts.serving.memory import FILE, TEXTS, Memory, StateError
 from bitcal_tts.serving.observing import Observed
 from bitcal_tts.serving.pilot import REFINED, Pilot
-from bitcal_tts.serving.rounds import Round, Trial, _thresholds
+from bitcal_tts.serving.rounds import Round, Trial, Tried, _thresholds
 from bitcal_tts.serving.state import Setting, Terms
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 
@@ -93,7 +93,7 @@ def promised(tmp_path: Path, **terms: Any) -> Pilot:
     of = Round(BLANK, [0.9, 0.8, 0.7], 0.05, 0.05, firsts=list(np.linspace(0, 1, 60)))
     one.state.round = of
     for i in range(400):
-        one._apply(no_looks(), Trial([False, False, i % 4 == 0], [80, 50, 40], 100, 0.5), of)
+        one._apply(Tried(no_looks(), Trial([False, False, i % 4 == 0], [80, 50, 40], 100, 0.5), 0), of)
     return one
 
 
@@ -114,7 +114,7 @@ def test_a_promise_that_is_measured_to_fail_is_taken_back(tmp_path: Path) -> Non
     of = one.state.round
     assert of is not None
     for i in range(40):
-        one._apply(no_looks(), Trial([None, i % 3 == 0, None], [None, 50, None], 100, 0.5), of)
+        one._apply(Tried(no_looks(), Trial([None, i % 3 == 0, None], [None, 50, None], 100, 0.5), 0), of)
     assert one.phase == "learning"
     assert "were lost where 5.0% were promised" in one.state.why
     assert one._admit().role == "plain"
@@ -128,7 +128,7 @@ def test_a_promise_that_is_kept_stays(tmp_path: Path) -> None:
     of = one.state.round
     assert of is not None
     for i in range(400):
-        one._apply(no_looks(), Trial([None, i % 40 == 0, None], [None, 50, None], 100, 0.5), of)
+        one._apply(Tried(no_looks(), Trial([None, i % 40 == 0, None], [None, 50, None], 100, 0.5), 0), of)
     assert one.phase == "stopping"
     told = one.status()["shadow"]
     assert told["lost"] == 10 and told["lost_low"] < 0.025 < told["lost_high"]
@@ -137,19 +137,32 @@ def test_a_promise_that_is_kept_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("cost", "rounds", "phase"), [(90, 1, "learning"), (70, 1, "stopping"), (90, 3, "stopping")])
 def test_where_little_is_saved_a_scorer_is_fitted_on_more(tmp_path: Path, cost: int, rounds: int, phase: str) -> None:
-    """Once what it learned meanwhile is three times what the last one was fitted on, and not before 600 tries."""
+    """Once what it has learned is three times what the last one was fitted on."""
     one = Pilot(SETTING, Terms(0.05), Memory(tmp_path), chance=lambda: 0.999)
     of = Round(BLANK, [0.9], 0.05, 0.05, firsts=list(np.linspace(0, 1, 60)))
     one.state.round, one.state.rounds, one.state.learned = of, rounds, 150
-    for _ in range(REFINED - 1):
-        one._apply(no_looks(), Trial([False], [cost], 100, 0.5), of)
-    assert one.phase == "stopping" and one.state.learned == 150 + REFINED - 1
-    one._apply(no_looks(), Trial([False], [cost], 100, 0.5), of)
+    for _ in range(299):
+        one._apply(Tried(no_looks(), Trial([False], [cost], 100, 0.5), 0), of)
+    assert one.phase == "stopping" and one.state.learned == 449
+    one._apply(Tried(no_looks(), Trial([False], [cost], 100, 0.5), 0), of)
     assert one.phase == phase
     if phase == "learning":
-        assert one.state.due == one.state.learned == 150 + REFINED
-        assert "earned one that saves 10%: another scorer is fitted on 750" in one.state.why
+        assert one.state.due == one.state.learned == 450
+        assert "300 requests earned one that saves 10%: another scorer is fitted on 450" in one.state.why
         assert one._admit().role == "plain"
+
+
+def test_what_has_earned_enough_learns_no_more(tmp_path: Path) -> None:
+    one = Pilot(SETTING, Terms(0.05), Memory(tmp_path), chance=lambda: 0.2)
+    of = Round(BLANK, [0.9], 0.05, 0.05, firsts=list(np.linspace(0, 1, 60)))
+    one.state.round, one.state.rounds = of, 1
+    for _ in range(REFINED):
+        assert one._admit().role == "watched"
+        one._apply(Tried(no_looks(), Trial([False], [50], 100, 0.5), 0), of)
+    assert one._admit().role == "stopped"  # of the share that only measures it is not
+    learned = one.state.learned
+    one._apply(Tried(no_looks(), Trial([False], [50], 100, 0.5), 0), of)
+    assert one.state.learned == learned == REFINED
 
 
 def test_thresholds_are_evenly_spaced_in_what_they_save() -> None:
@@ -162,7 +175,7 @@ def test_thresholds_are_evenly_spaced_in_what_they_save() -> None:
         ends=Stops.of([(100, 0, True, True, False, "")] * n), full_tokens=np.full(n, 100),
         full_right=np.ones(n, dtype=np.bool_), strict=False, scores=scores, candidates=CandidateRows.of([], []),
     )  # fmt: skip
-    for risk, loosest in ((0.2, 0.0), (0.1, 0.15)):
+    for risk, loosest in ((0.3, 0.0), (0.15, 0.15)):
         shares = [table.cut(threshold).share for threshold in _thresholds(table, risk)]
         assert -np.diff([1.0, *shares]) == pytest.approx((1 - loosest) / 2 / 8, rel=0.2)
         assert shares[-1] == pytest.approx(1 - (1 - loosest) / 2, abs=0.01)
@@ -186,7 +199,7 @@ def test_savings_count_everything(tmp_path: Path) -> None:
     of = one.state.round
     assert of is not None
     for _ in range(100):
-        one._apply(no_looks(), Trial([None, False, None], [None, 50, None], 100, 0.5, spent=7), of)
+        one._apply(Tried(no_looks(), Trial([None, False, None], [None, 50, None], 100, 0.5), 7), of)
     one.state.counts.watched, one.state.counts.stopped = 100, 300
     one.state.counts.tokens, one.state.counts.stopped_tokens = 100 * 100 + 300 * 50, 300 * 50
     # 400 requests of 100 tokens would have taken 40,000; it took 25,000 and 700 for the side requests.
@@ -204,7 +217,10 @@ def test_requests_are_learned_from_in_the_order_of_asking(tmp_path: Path) -> Non
         def __init__(self, tokens: int) -> None:
             self.tokens = tokens
 
-        def table(self) -> LookTable:
+        def spread(self, most: int, phase: float) -> list[int]:
+            return []
+
+        def asked(self, answers: dict[int, str | None]) -> LookTable:
             return LookTable.undisturbed(self.tokens, True, True)
 
         def text(self) -> tuple[None, str]:
@@ -258,3 +274,25 @@ def test_what_is_observed_is_what_would_have_been_done() -> None:
     assert table.candidates.same.any()
     assert int(table.full_tokens[0]) == len(words)
     assert [place.at for place in seen.places] == table.at.tolist()
+
+
+def test_a_look_at_which_the_model_was_asked_is_worth_what_it_answered() -> None:
+    """The text may stand for the right value where the model, cut off there, would say another."""
+    from bitcal_tts.calibration.recording import Walker
+    from bitcal_tts.halting.exchange import Tokens
+
+    seen = Observed(Walker(SETTING.parameters()), question="How many apples are 3 and 4 apples?")
+    words = "3 + 4 = 7 apples . So there are 7 apples . Wait , 3 + 5 = 8 . No , 7 . \n#### 7\n".split(" ")  # noqa: SIM905
+    seen.session.feed(Tokens([f"{word} " for word in words]))
+    seen.session.end()
+    last = len(seen.places) - 1
+    table = seen.asked({0: "7", last: "8"})
+    assert table.at.tolist() == [seen.places[0].at, seen.places[last].at] and not table.read
+    assert table.stops.same.tolist() == [True, False]
+    of_last = table.candidates.look == 1
+    assert table.candidates.same[~of_last].any() and not table.candidates.same[of_last].any()
+    assert (
+        seen.table().candidates.same[seen.table().candidates.look == last].any()
+    )  # read off the text it would be right
+    assert seen.spread(99, 0.5) == list(range(last + 1))
+    assert seen.spread(2, 0.0) == [0, (last + 1) // 2] and max(seen.spread(2, 0.999)) == last

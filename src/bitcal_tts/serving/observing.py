@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ class Observed:
         self.forced: WouldBe | None = None
         """Where the budget's reserve or a loop would have ended it."""
         self._looks: list[Look] = []
+        self._known: dict[Any, bool] = {}
         self._question: str | None = options.get("question")
         self.session = Session(method, watch=self._note, heed=False, **options)
 
@@ -52,28 +54,56 @@ class Observed:
 
     def table(self) -> LookTable:
         """What there was to see, without a word of the text; what a stop would answer is read off it."""
+        return self._table(range(len(self._looks)), None)
+
+    def spread(self, most: int, phase: float) -> list[int]:
+        """Some of the looks, at even distances from one another.
+
+        Args:
+            most: How many at most.
+            phase: From 0 to 1: where the first of them lies.
+        """
+        n = len(self._looks)
+        return list(range(n)) if n <= most else [int((i + phase) * n / most) for i in range(most)]
+
+    def asked(self, answers: Mapping[int, str | None]) -> LookTable:
+        """Only the looks at which the model was made to answer: they are worth what it answered there."""
+        return self._table(sorted(answers), {look: self.is_same(answer) for look, answer in answers.items()})
+
+    def _table(self, looks: Sequence[int], same: Mapping[int, bool] | None) -> LookTable:
+        """Some of the looks, and whether a stop at each answers what the request ended with, where that is known."""
         tokens, rows, vectors = self.session.outcome.tokens, [], []
-        known: dict[Any, bool] = {}
-        kind = KINDS.get(self._format.values or "")
-        for i, look in enumerate(self._looks):
-            vectors.append(look.rows)
-            for value in look.values or [None]:
-                if value not in known:
-                    known[value] = self.is_same(None if value is None else as_text(value, kind))
-                rows.append((i, known[value], known[value]))
+        for number, i in enumerate(looks):
+            vectors.append(self._looks[i].rows)
+            values = self._looks[i].values or [None]
+            for value in values:
+                # Where the model was asked its answer counts, and only with the value that it gave.
+                good = self._is_final(value) if same is None else same[i] and (len(values) < 2 or self._is_final(value))
+                rows.append((number, good, good))
+        places = [self.places[i] for i in looks]
+        known = [same is not None and same[i] for i in looks]
         end = (tokens, False, "") if self.forced is None else (self.forced.at, True, "forced")
         return LookTable(
-            trace=np.zeros(len(self.places), dtype=np.int64),
-            at=np.array([place.at for place in self.places], dtype=np.int64),
-            stops=Stops.of([(place.at, 0, False, False, True, "settled") for place in self.places]),
+            trace=np.zeros(len(places), dtype=np.int64),
+            at=np.array([place.at for place in places], dtype=np.int64),
+            stops=Stops.of(
+                [(place.at, 0, good, good, True, "settled") for place, good in zip(places, known, strict=True)]
+            ),
             ends=Stops.of([(end[0], 0, True, True, *end[1:])]),
             full_tokens=np.array([tokens], dtype=np.int64),
             full_right=np.ones(1, dtype=np.bool_),
             strict=False,
-            scores=np.zeros(len(self.places)),
+            scores=np.zeros(len(places)),
             candidates=CandidateRows.of(rows, vectors),
-            read=True,
+            read=same is None,
         )
+
+    def _is_final(self, value: Any) -> bool:
+        """Whether a value is what the request ended with."""
+        if value not in self._known:
+            text = None if value is None else as_text(value, KINDS.get(self._format.values or ""))
+            self._known[value] = self.is_same(text)
+        return self._known[value]
 
     @property
     def _format(self) -> AnswerFormat:

@@ -12,7 +12,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -32,13 +32,17 @@ from bitcal_tts.halting.signals import TEXT_ONLY
 from bitcal_tts.serving.course import Admitted, Course, Ended
 from bitcal_tts.serving.memory import Memory
 from bitcal_tts.serving.observing import Observed
-from bitcal_tts.serving.rounds import ENOUGH, Round, Trial, fit_round
+from bitcal_tts.serving.rounds import Round, Trial, Tried, fit_round
 from bitcal_tts.serving.state import Setting, State, Terms
 from bitcal_tts.serving.status import described
 from bitcal_tts.traces.looks import LookTable
 
 GROWTH = 3
 _AGAIN = 50
+ENOUGH = 0.2
+"""Of the tokens: where what the first scorer promises saves less, another is fitted on more; for the second, half."""
+ASKED = 4
+"""Looks at which a request that is learned from is made to answer; more would hardly teach more."""
 REFINED = 600
 """Requests after which a round's looser thresholds are no longer tried on the share that learning takes."""
 PATIENCE = 1000.0
@@ -74,7 +78,8 @@ class Pilot:
         self._ended: dict[int, tuple[Observed, Ended] | None] = {}
         self._taking = False
         self._begun = self._applied = 0
-        self._tried: dict[int, tuple[LookTable, Trial | None, Round]] = {}
+        self._found: dict[int, tuple[Tried | None, Round | None]] = {}
+        self._fitting = False
         self._limiter = CapacityLimiter(_AT_ONCE)
         self._tasks: TaskGroup | None = None
         if self.state.served is not None:
@@ -106,8 +111,7 @@ class Pilot:
     def _admit(self) -> Admitted:
         """Decide what becomes of the next request, by chance alone."""
         state, terms = self.state, self.terms
-        earned = state.served is not None and state.round is not None and state.round.n >= REFINED
-        if self._chance() < (terms.shadow if earned else terms.learn) and len(self._ended) < _MOST_WAITING:
+        if self._chance() < (terms.shadow if self._earned else terms.learn) and len(self._ended) < _MOST_WAITING:
             state.numbers += 1
             return Admitted("watched", self.phase, state.numbers - 1)
         return Admitted("plain" if self._method is None else "stopped", self.phase, method=self._method)
@@ -144,17 +148,10 @@ class Pilot:
                 self._next += 1
                 if what is None:
                     continue
-                observed = what[0]
-                self._memory.keep_text(*observed.text())
-                table = await to_thread.run_sync(observed.table)
-                if self.state.round is None:
-                    self._learn(table)
-                    await self._fit_when_due()
-                    self.remember()
-                else:
-                    self._begun += 1
-                    assert self._tasks is not None
-                    self._tasks.start_soon(self._try, self._begun - 1, table, *what, self.state.round)
+                self._memory.keep_text(*what[0].text())
+                self._begun += 1
+                assert self._tasks is not None
+                self._tasks.start_soon(self._ask, self._begun - 1, *what, self.state.round)
         finally:
             self._taking = False
 
@@ -166,8 +163,9 @@ class Pilot:
     async def _fit_when_due(self) -> None:
         """Fit a scorer where there is enough to fit it on."""
         state, terms = self.state, self.terms
-        if state.learned < state.due:
+        if state.round is not None or self._fitting or state.learned < state.due:
             return
+        self._fitting = True
         level = (1 - terms.confidence) * 0.5 ** (state.rounds + 1)  # all rounds together keep the confidence
         try:
             state.round = await to_thread.run_sync(fit_round, list(self._tables), terms.risk, level)
@@ -175,24 +173,31 @@ class Pilot:
             state.due = state.learned + _AGAIN
             self._event(f"no scorer yet: {error}")
             return
+        finally:
+            self._fitting = False
         self._memory.keep_scorer(self.name, state.round.scorer)
         state.rounds += 1
         self._event(f"scorer {state.rounds} fitted on {state.learned} requests; stops are being tried")
 
-    async def _try(self, place: int, table: LookTable, observed: Observed, ended: Ended, of: Round) -> None:
-        """Find out by side requests what stops of a request would have come to."""
-        trial: Trial | None = None
+    async def _ask(self, place: int, observed: Observed, ended: Ended, of: Round | None) -> None:
+        """Find out by side requests what stops of a request would have come to, to learn from it and to try a round."""
+        found: Tried | None = None
         try:
             async with self._limiter:
-                judged = await to_thread.run_sync(table.judged, of.scorer.scores)
-                trial = await _trial(judged, observed, ended, of.thresholds, self._wanted(of))
+                if of is None:
+                    found = await _asked(observed, ended, observed.spread(ASKED, self._chance()))
+                else:
+                    table = await to_thread.run_sync(lambda: observed.table().judged(of.scorer.scores))
+                    found = await _tried(table, observed, ended, of.thresholds, self._wanted(of))
         except ServerError as error:
             _LOG.warning("a side request failed: %s", error)
         finally:
-            self._tried[place] = table, trial, of
-        while self._applied in self._tried:
+            self._found[place] = found, of
+        while self._applied in self._found:
             self._applied += 1
-            self._apply(*self._tried.pop(self._applied - 1))
+            self._apply(*self._found.pop(self._applied - 1))
+        await self._fit_when_due()
+        self.remember()
 
     def _wanted(self, of: Round) -> range:
         """Thresholds that are worth a side request: the one that is served, and those after it that may pass."""
@@ -202,23 +207,26 @@ class Pilot:
         last = len(of.thresholds) if of.n < REFINED else min(served + 2, len(of.thresholds))
         return range(served, last)
 
-    def _apply(self, table: LookTable, trial: Trial | None, of: Round) -> None:
+    def _apply(self, found: Tried | None, of: Round | None) -> None:
         state = self.state
-        if trial is None:
+        if found is None:
             state.counts.unfinished += 1
             return
-        state.counts.trial_tokens += trial.spent
-        if of is not state.round:
+        table, trial, spent = found
+        state.counts.trial_tokens += spent
+        if of is not None and of is not state.round:
             return  # what it was tried for is over
-        of.take(trial)
-        if of.n <= REFINED:
+        if not self._earned:
             self._learn(table)
+        if of is None or trial is None:
+            return
+        of.take(trial)
         if state.served is not None:
             self._measure(trial, state.served)
         if state.round is None:
             return  # the measured loss has ended the promise
         if self._wants_another(of):
-            earned = "no promise" if of.served is None else f"one that saves {1 - of.share(of.served):.0%}"
+            earned = "no promise" if of.served is None else f"one that saves {of.saved:.0%}"
             self._event(f"{of.n} requests earned {earned}: another scorer is fitted on {state.learned}", why=True)
             state.since = state.since if state.served is None else time.time()
             state.round, state.due, state.served, state.alarm = None, state.learned, None, None
@@ -226,13 +234,20 @@ class Pilot:
         elif of.served is not None and of.served != state.served:
             self._promise(of.served)
         self._note()
-        self.remember()
 
     def _wants_another(self, of: Round) -> bool:
-        """Whether a scorer from all that was learned since may do better than one that was tried for long."""
-        if self.state.learned < self.terms.first * GROWTH**self.state.rounds:
-            return False
-        return of.served is None or (of.n >= REFINED and of.share(of.served) > 1 - ENOUGH)
+        """Whether a scorer from three times as many requests may save what this one does not."""
+        return not self._saves_enough(of) and self.state.learned >= self.terms.first * GROWTH**self.state.rounds
+
+    def _saves_enough(self, of: Round) -> bool:
+        """Whether a promise is kept for what it saves; the next takes longer to earn, for less that it could add."""
+        return of.saved >= ENOUGH / max(1, self.state.rounds)
+
+    @property
+    def _earned(self) -> bool:
+        """Whether there is a promise, and little to be learned that would better it."""
+        of = self.state.round
+        return self.state.served is not None and of is not None and of.n >= REFINED and self._saves_enough(of)
 
     def _measure(self, trial: Trial, served: int) -> None:
         """The promise and the savings, by a request of the share that runs to its end."""
@@ -332,11 +347,22 @@ class Pilot:
         return described(self.name, self.remembered())
 
 
-async def _trial(judged: LookTable, observed: Observed, ended: Ended, thresholds: list[float], wanted: range) -> Trial:
+async def _asked(observed: Observed, ended: Ended, looks: Sequence[int]) -> Tried:
+    """What stops of a request at some of its looks would have answered."""
+    answers, all_spent = {}, 0
+    for look in looks:
+        _, answers[look], spent = await ended.if_stopped(observed.places[look])
+        all_spent += spent
+    return Tried(observed.asked(answers), None, all_spent)
+
+
+async def _tried(judged: LookTable, observed: Observed, ended: Ended, thresholds: list[float], wanted: range) -> Tried:
     """What each of the wanted thresholds would have done to a request."""
     full = int(judged.full_tokens[0])
-    found: dict[WouldBe, tuple[bool, int]] = {}
     trial = Trial([None] * len(thresholds), [None] * len(thresholds), full, float(judged.first_scores()[0]))
+    found: dict[WouldBe, tuple[bool, int]] = {}
+    answers: dict[int, str | None] = {}
+    all_spent = 0
     for which in wanted:
         look = int(judged.first_looks(thresholds[which])[0])
         where = observed.places[look] if look >= 0 else observed.forced
@@ -345,7 +371,9 @@ async def _trial(judged: LookTable, observed: Observed, ended: Ended, thresholds
             continue
         if where not in found:
             tokens, answer, spent = await ended.if_stopped(where)
-            trial.spent += spent
+            all_spent += spent
             found[where] = not observed.is_same(answer), tokens
+            if look >= 0:
+                answers[look] = answer
         trial.lost[which], trial.cost[which] = found[where]
-    return trial
+    return Tried(observed.asked(answers), trial, all_spent)

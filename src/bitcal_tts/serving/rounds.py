@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +18,11 @@ from bitcal_tts.traces.looks import LookTable
 
 FOLDS = 3
 _THRESHOLDS = 8
-_MOST_LOST = 1.5
-"""Times the risk: what the loosest threshold may have lost where scorers had not seen the request."""
 _SMALL: dict[str, Any] = {"rounds": 100, "num_threads": 1}
 """Fitted beside the serving, and judged at every look of it."""
 _REFERENCES = 500
 WORTH = 0.02
 """A promise that saves less of the tokens is not worth stopping for."""
-ENOUGH = 0.2
-"""Where one that was tried for long saves less, a scorer that has seen more may save more."""
 
 
 @dataclass
@@ -38,14 +34,20 @@ class Trial:
         cost: Tokens, those of the landing included.
         full: Tokens of the whole request.
         first: The score at its first look.
-        spent: Tokens of the side requests.
     """
 
     lost: list[bool | None]
     cost: list[int | None]
     full: int
     first: float
-    spent: int = 0
+
+
+class Tried(NamedTuple):
+    """What side requests have told of one request: looks to learn from, with what stops there answer, and a trial."""
+
+    learned: LookTable
+    trial: Trial | None
+    spent: int
 
 
 @dataclass
@@ -111,6 +113,11 @@ class Round:
             return None
         return nearly_cheapest(shares)
 
+    @property
+    def saved(self) -> float:
+        """Of all tokens, how many what is promised saves."""
+        return 0.0 if self.served is None else 1 - self.share(self.served)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON types, without the scorer, which never changes."""
         bets = [[one.n, one.losses, one.highest] for one in self.bets]
@@ -159,13 +166,16 @@ def _telling(groups: Sequence[Sequence[LookTable]]) -> list[str]:
 
 
 def _thresholds(unseen: LookTable, risk: float) -> list[float]:
-    """Strictest first, each saving about as much more than the one before it."""
+    """Strictest first, each saving about as much more than the one before it; at the looks that are known.
+
+    The loosest loses no more than the risk there, where scorers had not seen the request: at all looks it loses more.
+    """
     thresholds = grid(unseen.scores)
     if not thresholds:
         return []
     cuts = [unseen.cut(threshold) for threshold in thresholds]
     lost = np.maximum.accumulate([int(cut.changed.sum()) for cut in cuts])
-    tried = max(1, int((lost <= _MOST_LOST * risk * unseen.n).sum()))
+    tried = max(1, int((lost <= risk * unseen.n).sum()))
     shares = np.array([cut.share for cut in cuts[:tried]])
     wanted = np.linspace(1.0, shares[-1], _THRESHOLDS + 1)[1:]
     return [thresholds[i] for i in sorted({int(np.abs(shares - share).argmin()) for share in wanted})]
