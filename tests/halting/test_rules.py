@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from bitcal_tts import Action, Step, build_method
@@ -284,3 +285,22 @@ def test_a_rule_at_our_looks_needs_tokens_one_by_one_and_the_question() -> None:
         rule("cusum", looks="words")
     with pytest.raises(ValueError, match="reads the question"):
         Session(build_method("cusum", bits=4, budget=64, looks="sentences"))
+
+
+def test_deepconf_gives_up_at_the_same_token_however_tokens_come() -> None:
+    """Token by token every group is judged; together only those that are less confident than all before them."""
+    tops = np.random.default_rng(0).normal(-6.0, 2.0, 300).tolist()
+    ends = []
+    for threshold in (-5.9, -5.5, -5.2, -4.9, 0.0):
+        method = build_method("deepconf", bits=16, budget=400, threshold=threshold, window=16)
+        for size in (1, 7, 300):
+            session = Session(method, signals=Signals("full"))
+            for i in range(0, 300, size):
+                part = tops[i : i + size]
+                fed = Tokens(["a "] * len(part), [0.1] * len(part), [0.0] * len(part), [1.0] * len(part), part)
+                if isinstance(session.feed(fed), End):
+                    break
+            ends.append(session.tokens if session.over else None)
+    assert ends[0::3] == ends[1::3] == ends[2::3]
+    found = [end for end in ends[0::3] if end is not None]
+    assert found == sorted(found) and len(set(found)) >= 3 and ends[-1] is None
