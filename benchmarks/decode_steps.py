@@ -184,11 +184,16 @@ def main() -> None:
     engines = {"kernels": TransformersEngine(checkpoint, capture=False), "captured": TransformersEngine(checkpoint)}
     found: Row = {"benchmark": "decode_steps", "shape": args.shape, "rows": []}
     found["halting"] = halting(engines["captured"], args.halting, args.waves * args.halting, vocabulary)
-    for batch in [None, *map(int, filter(None, args.batches.split(",")))]:
-        if batch is not None:
-            found["rows"].append(steps(model, engines, batch))
-        if args.out is not None:  # after each: one that is cut off leaves what it has measured
+
+    def keep() -> None:
+        """After each part: one that is cut off leaves what it has measured."""
+        if args.out is not None:
             write_json(args.out, {**found, "environment": environment()})
+
+    keep()
+    for batch in map(int, filter(None, args.batches.split(","))):
+        found["rows"].append(steps(model, engines, batch))
+        keep()
 
 
 if __name__ == "__main__":

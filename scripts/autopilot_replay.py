@@ -14,7 +14,6 @@ import multiprocessing
 import os
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from bitcal_tts.evaluation.statistics import wilson
 from bitcal_tts.files import write_json
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.serving.memory import Memory
+from bitcal_tts.serving.observing import spread
 from bitcal_tts.serving.pilot import ASKED, Pilot
 from bitcal_tts.serving.rounds import Trial, Tried
 from bitcal_tts.serving.state import Setting, Terms
@@ -37,19 +37,9 @@ RISKS = (0.02, 0.05)
 _held: dict[str, Any] = {}
 
 
-def some_looks(table: LookTable, looks: NDArray[np.int64]) -> LookTable:
-    """One request with some of its looks."""
-    return replace(
-        table, trace=table.trace[looks], at=table.at[looks], stops=table.stops.take(looks), scores=table.scores[looks],
-        candidates=table.candidates.of_looks(looks, len(table)),
-    )  # fmt: skip
-
-
 def asked(table: LookTable, phase: float) -> Tried:
     """What the pilot asks of a request that it learns from."""
-    n = len(table)
-    looks = np.arange(n) if n <= ASKED else ((np.arange(ASKED) + phase) * n / ASKED).astype(np.int64)
-    return Tried(some_looks(table, looks), None, 0)
+    return Tried(table.only(np.array(spread(len(table), ASKED, phase), dtype=np.int64)), None, 0)
 
 
 def tried(table: LookTable, thresholds: list[float], wanted: range, scores: Any) -> Tried:
@@ -62,7 +52,7 @@ def tried(table: LookTable, thresholds: list[float], wanted: range, scores: Any)
         cut = judged.cut(thresholds[which])
         trial.lost[which], trial.cost[which] = bool(cut.changed[0]), int(cut.tokens[0])
         looks |= set(judged.first_looks(thresholds[which]).tolist())
-    return Tried(some_looks(table, np.array(sorted(looks - {-1}), dtype=np.int64)), trial, 0)
+    return Tried(table.only(np.array(sorted(looks - {-1}), dtype=np.int64)), trial, 0)
 
 
 def course(job: tuple[int, float]) -> dict[str, Any]:

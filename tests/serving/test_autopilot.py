@@ -18,7 +18,7 @@ from bitcal_tts.cli import main
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.logs import LoggedText, read_texts
 from bitcal_tts.serving.memory import FILE, TEXTS, Memory, StateError
-from bitcal_tts.serving.observing import Observed
+from bitcal_tts.serving.observing import Observed, spread
 from bitcal_tts.serving.pilot import REFINED, Pilot
 from bitcal_tts.serving.rounds import Round, Trial, Tried, _thresholds
 from bitcal_tts.serving.state import Setting, Terms
@@ -217,8 +217,7 @@ def test_requests_are_learned_from_in_the_order_of_asking(tmp_path: Path) -> Non
         def __init__(self, tokens: int) -> None:
             self.tokens = tokens
 
-        def spread(self, most: int, phase: float) -> list[int]:
-            return []
+        places: tuple[Any, ...] = ()
 
         def asked(self, answers: dict[int, str | None]) -> LookTable:
             return LookTable.undisturbed(self.tokens, True, True)
@@ -294,5 +293,5 @@ def test_a_look_at_which_the_model_was_asked_is_worth_what_it_answered() -> None
     assert (
         seen.table().candidates.same[seen.table().candidates.look == last].any()
     )  # read off the text it would be right
-    assert seen.spread(99, 0.5) == list(range(last + 1))
-    assert seen.spread(2, 0.0) == [0, (last + 1) // 2] and max(seen.spread(2, 0.999)) == last
+    assert spread(last + 1, 99, 0.5) == list(range(last + 1))
+    assert spread(last + 1, 2, 0.0) == [0, (last + 1) // 2] and max(spread(last + 1, 2, 0.999)) == last

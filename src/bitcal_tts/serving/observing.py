@@ -16,6 +16,17 @@ from bitcal_tts.halting.values import KINDS, Look, as_text
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 
 
+def spread(n: int, most: int, phase: float) -> list[int]:
+    """Some of so many looks, at even distances from one another.
+
+    Args:
+        n: Looks.
+        most: How many of them at most.
+        phase: From 0 to 1: where the first of them lies.
+    """
+    return list(range(n)) if n <= most else [int((i + phase) * n / most) for i in range(most)]
+
+
 class Observed:
     """Looks of a request at which nothing is decided.
 
@@ -55,16 +66,6 @@ class Observed:
     def table(self) -> LookTable:
         """What there was to see, without a word of the text; what a stop would answer is read off it."""
         return self._table(range(len(self._looks)), None)
-
-    def spread(self, most: int, phase: float) -> list[int]:
-        """Some of the looks, at even distances from one another.
-
-        Args:
-            most: How many at most.
-            phase: From 0 to 1: where the first of them lies.
-        """
-        n = len(self._looks)
-        return list(range(n)) if n <= most else [int((i + phase) * n / most) for i in range(most)]
 
     def asked(self, answers: Mapping[int, str | None]) -> LookTable:
         """Only the looks at which the model was made to answer: they are worth what it answered there."""

@@ -31,7 +31,7 @@ from bitcal_tts.halting.settled import Settled
 from bitcal_tts.halting.signals import TEXT_ONLY
 from bitcal_tts.serving.course import Admitted, Course, Ended
 from bitcal_tts.serving.memory import Memory
-from bitcal_tts.serving.observing import Observed
+from bitcal_tts.serving.observing import Observed, spread
 from bitcal_tts.serving.rounds import Round, Trial, Tried, fit_round
 from bitcal_tts.serving.state import Setting, State, Terms
 from bitcal_tts.serving.status import described
@@ -185,7 +185,7 @@ class Pilot:
         try:
             async with self._limiter:
                 if of is None:
-                    found = await _asked(observed, ended, observed.spread(ASKED, self._chance()))
+                    found = await _asked(observed, ended, spread(len(observed.places), ASKED, self._chance()))
                 else:
                     table = await to_thread.run_sync(lambda: observed.table().judged(of.scorer.scores))
                     found = await _tried(table, observed, ended, of.thresholds, self._wanted(of))
@@ -228,9 +228,8 @@ class Pilot:
         if self._wants_another(of):
             earned = "no promise" if of.served is None else f"one that saves {of.saved:.0%}"
             self._event(f"{of.n} requests earned {earned}: another scorer is fitted on {state.learned}", why=True)
-            state.since = state.since if state.served is None else time.time()
-            state.round, state.due, state.served, state.alarm = None, state.learned, None, None
-            self._method = None
+            state.round, state.due = None, state.learned
+            self._stop_stopping()
         elif of.served is not None and of.served != state.served:
             self._promise(of.served)
         self._note()
@@ -308,10 +307,16 @@ class Pilot:
         state = self.state
         self._event(f"no promise holds any more: {why}; learning again", why=True)
         state.epoch, state.round, state.rounds, state.learned, state.due = state.epoch + 1, None, 0, 0, self.terms.first
-        state.served, state.alarm, state.since, self._method = None, None, time.time(), None
+        self._stop_stopping()
         self._tables = []
         self._memory.forget(self.name, state.epoch)
         self.remember()
+
+    def _stop_stopping(self) -> None:
+        """End the promise, where there is one."""
+        if self.state.served is not None:
+            self.state.since = time.time()
+        self.state.served, self.state.alarm, self._method = None, None, None
 
     def _event(self, text: str, *, why: bool = False) -> None:
         if why:

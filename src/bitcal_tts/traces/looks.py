@@ -258,7 +258,7 @@ class LookTable:
 
     def rising(self) -> LookTable:
         """Only the looks that score higher than all before them in their trace: no other can be the first to stop."""
-        return self._only(self._rises())
+        return self._bare(self._rises())
 
     def _rises(self) -> Bools:
         kept = np.zeros(len(self), dtype=np.bool_)
@@ -278,18 +278,21 @@ class LookTable:
         for good in (self.stops.right, self.stops.same):
             rows = np.nonzero(good)[0]
             kept[rows[_first_of_each(self.trace[rows])]] = True
-        return self._only(kept)
+        return self._bare(kept)
 
-    def _only(self, kept: Bools) -> LookTable:
+    def _bare(self, kept: Bools) -> LookTable:
         """Some of the looks, without their candidates."""
-        rows = np.nonzero(kept)[0]
+        return dataclasses.replace(self, candidates=CandidateRows.of([], [])).only(np.nonzero(kept)[0])
+
+    def only(self, looks: Ints) -> LookTable:
+        """Some of the looks of the same traces."""
         return dataclasses.replace(
             self,
-            trace=self.trace[rows],
-            at=self.at[rows],
-            stops=self.stops.take(rows),
-            scores=self.scores[rows],
-            candidates=CandidateRows.of([], []),
+            trace=self.trace[looks],
+            at=self.at[looks],
+            stops=self.stops.take(looks),
+            scores=self.scores[looks],
+            candidates=self.candidates.of_looks(looks, len(self)),
         )
 
     def with_guard(self, traces: Bools) -> LookTable:
