@@ -22,7 +22,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from bitcal_tts import UnreachableStopWarning, build_method
-from bitcal_tts.engines.base import Request
+from bitcal_tts.engines.base import Completion, Request
 from bitcal_tts.engines.checkpoint import Checkpoint
 from bitcal_tts.engines.transformers import TransformersEngine
 from bitcal_tts.files import write_json
@@ -148,7 +148,7 @@ def halting(engine: TransformersEngine, batch: int, n: int, vocabulary: int) -> 
     budget = 768
     ends = np.random.default_rng(1).integers(128, budget, n)
     texts = prompts(n, vocabulary)
-    seconds, tokens = {}, {}
+    seconds, tokens, rates = {}, {}, {}
     for name, stops in (("full", [budget] * n), ("halted", ends.tolist())):
         requests = [
             Request(str(i), text, build_method("truncate", bits=4, budget=budget, threshold=float(stop), reserve=0))
@@ -156,15 +156,28 @@ def halting(engine: TransformersEngine, batch: int, n: int, vocabulary: int) -> 
         ]
         list(engine.decode(requests[:batch], batch_size=batch))  # captures what it will need
         began = time.perf_counter()
-        done = list(engine.decode(requests, batch_size=batch))
-        seconds[name], tokens[name] = time.perf_counter() - began, sum(len(c.token_ids) for c in done)
+        done = [(time.perf_counter() - began, c) for c in engine.decode(requests, batch_size=batch)]
+        seconds[name], tokens[name] = time.perf_counter() - began, sum(len(c.token_ids) for _, c in done)
+        rates[name] = _rate_while_full(done)
     time_saved, tokens_saved = (1 - part["halted"] / part["full"] for part in (seconds, tokens))
+    steady = 1 - (1 - tokens_saved) * rates["full"] / rates["halted"]
     row = {
         "batch": batch, "n": n, "tokens_saved": tokens_saved, "time_saved": time_saved,
         "time_saved_over_tokens_saved": time_saved / tokens_saved, "seconds": seconds,
+        "while_requests_wait": {
+            "tokens_a_second": rates, "time_saved": steady, "time_saved_over_tokens_saved": steady / tokens_saved,
+        },
     }  # fmt: skip
     print(row, flush=True)
     return row
+
+
+def _rate_while_full(done: list[tuple[float, Completion]]) -> float:
+    """Tokens a second until the last request has joined: while every slot is in use, as on a server that is busy."""
+    joined = [end - completion.seconds for end, completion in done]
+    last = max(joined)
+    shares = [min(1.0, (last - one) / completion.seconds) for one, (_, completion) in zip(joined, done, strict=True)]
+    return sum(share * len(c.token_ids) for share, (_, c) in zip(shares, done, strict=True)) / last
 
 
 def main() -> None:

@@ -49,12 +49,12 @@ def measured(engine: Any, requests: list[Request], decoding: Decoding, batch: in
     }, done
 
 
-def live(bits: int, profile: Any, n: int, batch: int) -> Row:
+def live(bits: int, profile: Any, n: int, batch: int, split: str, seed: int) -> Row:
     """Both methods at one precision."""
     thinking = {"enable_thinking": True}
     engine = engine_for(MODEL, bits, template_options=thinking, device=None, compute_dtype=None)
-    task, decoding = load_task(TASK), Decoding(0.6, 2)
-    items = task.items(n, 2)
+    task, decoding = load_task(TASK, split=split), Decoding(0.6, seed)
+    items = task.items(n, seed)
     opening, close = profile.identity["thinking"]
     methods = {
         "landed": build_method("landed", bits=bits, budget=BUDGET, answers="gsm8k", opening=opening, close=close),
@@ -101,14 +101,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--n", type=int, default=4096, help="problems (%(default)s)")
     parser.add_argument("--batch", type=int, default=1024, help="rows decoded together (%(default)s)")
+    parser.add_argument("--split", default="test", help="their templates (%(default)s)")
+    parser.add_argument("--seed", type=int, default=2, help="of the problems and of the texts (%(default)s)")
     parser.add_argument("--bits", default=",".join(map(str, BITS)), help="%(default)s")
     args = parser.parse_args()
     profile = load_profile(args.profile)
     rows = []
     for bits in map(int, args.bits.split(",")):
-        rows.append(live(bits, profile, args.n, args.batch))
-        write_json(args.out, {"schema": 1, "model": MODEL, "task": TASK, "budget": BUDGET, "batch": args.batch,
-                              "rows": rows, "environment": environment()})  # fmt: skip
+        rows.append(live(bits, profile, args.n, args.batch, args.split, args.seed))
+        write_json(args.out, {"schema": 1, "model": MODEL, "task": TASK, "split": args.split, "seed": args.seed,
+                              "budget": BUDGET, "batch": args.batch, "rows": rows,
+                              "environment": environment()})  # fmt: skip
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 

@@ -224,7 +224,7 @@ def test_the_longer_a_step_takes_the_fewer_there_are_between_looks() -> None:
     pace.note(16, 16 * 0.001)
     assert pace.steps == 16
     for _ in range(4):
-        pace.note(16, 16 * 0.016)
+        pace.note(16, 16 * 0.008)
     assert pace.steps == 2
     pace.note(2, 2 * 0.5)  # captured, or somebody else was on the device
     assert pace.steps == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-_ENOUGH = 0.03  # seconds of work that a device is given at least
+_ENOUGH = 0.015  # seconds of work that a device is given at least
 
 
 class Pace:
