@@ -28,7 +28,7 @@ from bitcal_tts.halting.identity import Identity
 from bitcal_tts.serving.memory import Memory
 from bitcal_tts.serving.observing import spread
 from bitcal_tts.serving.pilot import ASKED, Pilot
-from bitcal_tts.serving.rounds import Trial, Tried
+from bitcal_tts.serving.rounds import Kept, Round, Trial, Tried
 from bitcal_tts.serving.state import Setting, Terms
 from bitcal_tts.traces.looks import LookTable
 from bitcal_tts.traces.record import environment
@@ -55,6 +55,12 @@ def tried(table: LookTable, thresholds: list[float], wanted: range, scores: Any)
     return Tried(table.only(np.array(sorted(looks - {-1}), dtype=np.int64)), trial, 0)
 
 
+def kept(table: LookTable, standing: Round, served: int) -> Kept:
+    """What a promise that stands would have made of a request."""
+    cut = table.judged(standing.scorer.scores).cut(standing.thresholds[served])
+    return Kept(bool(cut.changed[0]), int(cut.tokens[0]), int(table.full_tokens[0]))
+
+
 def course(job: tuple[int, float]) -> dict[str, Any]:
     """One order of the requests at one risk."""
     order, risk = job
@@ -65,20 +71,22 @@ def course(job: tuple[int, float]) -> dict[str, Any]:
     events: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         pilot = Pilot(_held["setting"], Terms(risk), Memory(Path(folder)))
-        served: tuple[int, int] | None = None
+        state = pilot.state
+        served: tuple[list[float], int | None] | None = None
         for number, request in enumerate(traffic.tolist()):
             if not sampled[number]:
                 continue
-            of = pilot.state.round
+            of = state.round
             if of is None:
                 found = asked(parts[request], rng.random())
             else:
                 found = tried(parts[request], of.thresholds, pilot._wanted(of), of.scorer.scores)
+            if state.standing is not None and state.served is not None:
+                found = found._replace(kept=kept(parts[request], state.standing, state.served))
             pilot._apply(found, of)
-            if pilot.state.round is None:
+            if state.round is None:
                 anyio.run(pilot._fit_when_due)
-            state = pilot.state
-            now = None if state.served is None else (state.rounds, state.served)
+            now = None if state.serving is None else (state.serving.thresholds, state.served)
             if now != served:
                 events.append({"request": number + 1, **_worth(pilot, traffic[: number + 1])})
                 served = now
@@ -87,7 +95,7 @@ def course(job: tuple[int, float]) -> dict[str, Any]:
 
 def _worth(pilot: Pilot, seen: NDArray[np.int64]) -> dict[str, Any]:
     """What is served from now on, on requests that it has not seen."""
-    of, which = pilot.state.round, pilot.state.served
+    of, which = pilot.state.serving, pilot.state.served
     if of is None or which is None:
         return {"scorer": pilot.state.rounds, "share": 1.0, "lost": 0, "n": 0}
     rest = np.setdiff1d(np.arange(_held["table"].n), seen)

@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 from sidecar import ask
 
-from bitcal_tts.calibration.recording import BLANK
+from bitcal_tts.calibration.recording import BLANK, Walker
 from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.cli import main
+from bitcal_tts.halting.exchange import Tokens
 from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.profile import Profile
 from bitcal_tts.logs import LoggedText, read_texts
 from bitcal_tts.serving.memory import FILE, TEXTS, Memory, StateError
 from bitcal_tts.serving.observing import Observed, spread
-from bitcal_tts.serving.pilot import REFINED, Pilot
-from bitcal_tts.serving.rounds import Round, Trial, Tried, _thresholds
+from bitcal_tts.serving.pilot import REFINED, Pilot, _with_kept
+from bitcal_tts.serving.rounds import Kept, Round, Trial, Tried, _thresholds
 from bitcal_tts.serving.state import Setting, Terms
+from bitcal_tts.serving.status import in_words
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 
 
@@ -135,21 +140,145 @@ def test_a_promise_that_is_kept_stays(tmp_path: Path) -> None:
     assert told["saved_low"] < 0.5 < told["saved_high"]
 
 
-@pytest.mark.parametrize(("cost", "rounds", "phase"), [(90, 1, "learning"), (70, 1, "stopping"), (90, 3, "stopping")])
-def test_where_little_is_saved_a_scorer_is_fitted_on_more(tmp_path: Path, cost: int, rounds: int, phase: str) -> None:
-    """Once what it has learned is three times what the last one was fitted on."""
+def one_threshold(scorer: Profile = BLANK) -> Round:
+    return Round(scorer, [0.9], 0.05, 0.05, firsts=list(np.linspace(0, 1, 60)))
+
+
+def tried_on(pilot: Pilot, of: Round, n: int, cost: int, kept: Kept | None = None) -> None:
+    """Requests of 100 tokens, none of which is lost."""
+    for _ in range(n):
+        pilot._apply(Tried(no_looks(), Trial([False], [cost], 100, 0.5), 0, kept), of)
+
+
+@pytest.mark.parametrize(("cost", "rounds", "another"), [(90, 1, True), (70, 1, False), (90, 3, False)])
+def test_where_little_is_saved_a_scorer_is_fitted_on_more(
+    tmp_path: Path, cost: int, rounds: int, another: bool
+) -> None:
+    """Once what it has learned is three times what the last one was fitted on; what it promised stands meanwhile."""
     one = Pilot(SETTING, Terms(0.05), Memory(tmp_path), chance=lambda: 0.999)
-    of = Round(BLANK, [0.9], 0.05, 0.05, firsts=list(np.linspace(0, 1, 60)))
+    of = one_threshold()
     one.state.round, one.state.rounds, one.state.learned = of, rounds, 150
-    for _ in range(299):
-        one._apply(Tried(no_looks(), Trial([False], [cost], 100, 0.5), 0), of)
-    assert one.phase == "stopping" and one.state.learned == 449
-    one._apply(Tried(no_looks(), Trial([False], [cost], 100, 0.5), 0), of)
-    assert one.phase == phase
-    if phase == "learning":
+    tried_on(one, of, 299, cost)
+    assert one.state.round is of and one.state.learned == 449
+    tried_on(one, of, 1, cost)
+    assert one.phase == "stopping" and one._admit().role == "stopped"
+    assert (one.state.round is None) == (one.state.standing is of) == another
+    if another:
         assert one.state.due == one.state.learned == 450
-        assert "300 requests earned one that saves 10%: another scorer is fitted on 450" in one.state.why
-        assert one._admit().role == "plain"
+        said = one.state.events[-1]["text"]
+        assert "300 requests earned one that saves 10%: another scorer is fitted on 450, and what is promised" in said
+        assert "promised: at most 5.0% lost" in one.state.why
+
+
+def standing(tmp_path: Path) -> tuple[Pilot, Round]:
+    """A pilot whose first promise, an eighth of the tokens, stands while another scorer is tried."""
+    one = Pilot(SETTING, Terms(0.05), Memory(tmp_path), chance=lambda: 0.999)
+    first, second = one_threshold(), one_threshold(replace(BLANK, model={**BLANK.model, "intercept": 1.0}))
+    one.state.round, one.state.rounds, one.state.learned = first, 1, 150
+    one._memory.keep_scorer(one.name, first.scorer)
+    tried_on(one, first, 300, 88)
+    one._memory.keep_scorer(one.name, second.scorer)
+    one.state.round, one.state.rounds = second, 2
+    return one, second
+
+
+@pytest.mark.parametrize(("cost", "better"), [(80, True), (95, False)])
+def test_what_stands_gives_way_to_what_saves_more(tmp_path: Path, cost: int, better: bool) -> None:
+    one, second = standing(tmp_path)
+    method = one._method
+    tried_on(one, second, 200, cost, Kept(False, 88, 100))
+    assert second.served == 0 and (one.state.serving is second) == (one._method is not method) == better
+    assert one._admit().role == "stopped"
+
+
+def test_what_stands_may_save_enough_for_both(tmp_path: Path) -> None:
+    """An eighth of the tokens is not enough for a first scorer, and is for a second: none is fitted on yet more."""
+    one, second = standing(tmp_path)
+    tried_on(one, second, 900, 99, Kept(False, 88, 100))
+    assert one.state.round is second and one._earned
+    assert one.state.learned == 450 + REFINED  # from then on it learns no more
+
+
+def test_all_that_may_save_more_than_what_stands_is_tried(tmp_path: Path) -> None:
+    one, _ = standing(tmp_path)
+    one.state.round = of = Round(BLANK, [0.9, 0.8, 0.7, 0.6], 0.05, 0.05)
+    for _ in range(REFINED + 1):
+        one._apply(Tried(no_looks(), Trial([True] * 4, [80] * 4, 100, 0.5), 0, Kept(False, 88, 100)), of)
+    assert one.state.round is of and one._wanted(of) == range(4)
+
+
+def test_what_stands_is_measured_and_taken_back(tmp_path: Path) -> None:
+    """By what it would have done itself, whatever the scorer that is tried does."""
+    one, second = standing(tmp_path)
+    assert one.state.alarm is not None
+    before = one.state.alarm.n
+    tried_on(one, second, 20, 80, Kept(False, 88, 100))
+    assert one.state.alarm.n == before + 20
+    for _ in range(20):
+        one._apply(Tried(no_looks(), None, 0, Kept(True, 88, 100)), None)  # also where no round is
+    assert one.phase == "learning" and one.state.standing is None is one.state.round
+    assert "were lost where 5.0% were promised" in one.state.why and one._admit().role == "plain"
+
+
+def test_what_stands_is_remembered_with_its_own_scorer(tmp_path: Path) -> None:
+    one, second = standing(tmp_path)
+    tried_on(one, second, 3, 80, Kept(False, 88, 100))
+    one.remember()
+    again = Pilot(SETTING, one.terms, Memory(tmp_path), chance=lambda: 0.999)
+    assert again.state.round is not None and again.state.standing is not None
+    assert again.state.round.scorer.model["intercept"] == 1.0
+    method = again._admit().method
+    assert method is not None and method.parameters.profile.model == BLANK.model == again.state.standing.scorer.model
+    told = again.status()
+    assert told["stands"] and not any(one["served"] for one in told["thresholds"])
+    assert "that promise stands while a scorer that may save more is tried, on 3 requests so far" in in_words(told)
+
+
+def test_a_scorer_is_never_taken_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off between keeping a scorer and keeping what is known of it, it comes back with the promise that stood."""
+    one, _ = standing(tmp_path)
+    one.remember()
+    one.state.round = None
+    monkeypatch.setattr("bitcal_tts.serving.pilot.fit_round", lambda *_: one_threshold())
+    keep = Memory.keep_scorer
+
+    def cut_off(memory: Memory, *args: Any, **options: Any) -> None:
+        keep(memory, *args, **options)
+        raise OSError("no power")
+
+    monkeypatch.setattr(Memory, "keep_scorer", cut_off)
+    with ThreadPoolExecutor(1) as apart, pytest.raises(OSError, match="no power"):
+        apart.submit(anyio.run, one._fit_when_due).result()
+    again = Pilot(SETTING, one.terms, Memory(tmp_path), chance=lambda: 0.999)
+    assert again.state.round is None and again.state.standing is not None and again.phase == "stopping"
+
+
+@pytest.mark.parametrize(("answer", "lost"), [("7", False), ("8", True)])
+def test_what_stands_is_tried_where_it_would_stop(answer: str, lost: bool) -> None:
+    """At its own first look that is good enough, not at those of the scorer that is tried."""
+
+    class Answers:
+        async def if_stopped(self, where: Any) -> tuple[int, str | None, int]:
+            return where.at + 1, answer, 3
+
+    seen = observed("3 + 4 = 7 apples . So there are 7 apples . Wait , 3 + 4 = 7 . \n#### 7\n")
+    found = Tried(no_looks(), None, 2)
+    with ThreadPoolExecutor(1) as apart:
+        found = apart.submit(anyio.run, _with_kept, found, seen, Answers(), one_threshold(sure()), 0).result()
+    assert found.kept == Kept(lost, seen.places[0].at + 1, seen.session.outcome.tokens) and found.spent == 5
+
+
+def sure() -> Profile:
+    """Stops wherever it may."""
+    return Profile("logistic", ("tokens",), {"mean": [0.0], "scale": [1.0], "weights": [0.0], "intercept": 9.0}, {})
+
+
+def observed(text: str) -> Observed:
+    """A text that has come to its end."""
+    seen = Observed(Walker(SETTING.parameters()), question="How many apples are 3 and 4 apples?")
+    seen.session.feed(Tokens([f"{word} " for word in text.split(" ")]))
+    seen.session.end()
+    return seen
 
 
 def test_what_has_earned_enough_learns_no_more(tmp_path: Path) -> None:
@@ -207,8 +336,6 @@ def test_savings_count_everything(tmp_path: Path) -> None:
 
 
 def test_requests_are_learned_from_in_the_order_of_asking(tmp_path: Path) -> None:
-    import anyio
-
     one = Pilot(SETTING, Terms(0.05, learn=1.0), Memory(tmp_path), chance=lambda: 0.0)
     admitted = [one._admit() for _ in range(4)]
     assert [a.role for a in admitted] == ["watched"] * 4
@@ -259,31 +386,19 @@ def test_terms_that_promise_nothing_are_refused(options: dict[str, Any]) -> None
 
 def test_what_is_observed_is_what_would_have_been_done() -> None:
     """Looks of a request that runs to its end are those at which `settled` would have judged."""
-    from bitcal_tts.calibration.recording import Walker
-    from bitcal_tts.halting.exchange import Tokens
-
-    method = Walker(SETTING.parameters())
-    seen = Observed(method, question="How many apples are 3 and 4 apples?")
-    words = "3 + 4 = 7 apples . So there are 7 apples . Wait , 3 + 4 = 7 . \n#### 7\n".split(" ")  # noqa: SIM905
-    seen.session.feed(Tokens([f"{word} " for word in words]))
-    seen.session.end()
+    text = "3 + 4 = 7 apples . So there are 7 apples . Wait , 3 + 4 = 7 . \n#### 7\n"
+    seen = observed(text)
     table = seen.table()
     assert table.n == 1 and len(table) == len(seen.places) >= 2
     assert seen.is_same("7") and not seen.is_same("8") and not seen.is_same(None)
     assert table.candidates.same.any()
-    assert int(table.full_tokens[0]) == len(words)
+    assert int(table.full_tokens[0]) == len(text.split(" "))
     assert [place.at for place in seen.places] == table.at.tolist()
 
 
 def test_a_look_at_which_the_model_was_asked_is_worth_what_it_answered() -> None:
     """The text may stand for the right value where the model, cut off there, would say another."""
-    from bitcal_tts.calibration.recording import Walker
-    from bitcal_tts.halting.exchange import Tokens
-
-    seen = Observed(Walker(SETTING.parameters()), question="How many apples are 3 and 4 apples?")
-    words = "3 + 4 = 7 apples . So there are 7 apples . Wait , 3 + 5 = 8 . No , 7 . \n#### 7\n".split(" ")  # noqa: SIM905
-    seen.session.feed(Tokens([f"{word} " for word in words]))
-    seen.session.end()
+    seen = observed("3 + 4 = 7 apples . So there are 7 apples . Wait , 3 + 5 = 8 . No , 7 . \n#### 7\n")
     last = len(seen.places) - 1
     table = seen.asked({0: "7", last: "8"})
     assert table.at.tolist() == [seen.places[0].at, seen.places[last].at] and not table.read

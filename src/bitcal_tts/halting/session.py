@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import codecs
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from bitcal_tts.halting.answers import AnswerFormat
-from bitcal_tts.halting.controller import Controller, Decision, Probe, Question, Step
+from bitcal_tts.halting.controller import Controller, Decision, Probe, Question
 from bitcal_tts.halting.exchange import (
     GO,
     Ask,
@@ -44,8 +43,7 @@ from bitcal_tts.halting.landing import AnswerWriting, Landing, fitting, landing
 from bitcal_tts.halting.policy import Action, Reason
 from bitcal_tts.halting.reading import Reading, Stage, ThinkingTracker
 from bitcal_tts.halting.signals import Signal, Signals
-
-_SIGNALS = ("entropies", "logprobs", "margins", "top_logprobs")
+from bitcal_tts.halting.waiting import Waiting
 
 
 class Session:
@@ -110,11 +108,7 @@ class Session:
         """Tokens decided on; those of an unfinished chunk wait."""
         self.decoded = self.landing_tokens = self.probe_tokens = 0
         self._texts: list[str] = []
-        self._waiting: list[str] = []
-        self._waiting_stages: list[Stage] = []
-        self._waiting_signals: dict[str, list[Any]] = {}
-        self._gaps = False
-        self._similarities: deque[float | None] = deque()
+        self._waiting = Waiting()
         self._asking: Question | None = None
         self._landing: Landing | None = None
         self._writing: AnswerWriting | None = None
@@ -203,7 +197,7 @@ class Session:
             return self._end
         if self._landing is None:
             self.tokens += len(self._waiting)
-            self._texts += self._waiting
+            self._texts += self._waiting.texts
         return self._finish(finish if self._landing is None else "halted")
 
     @property
@@ -248,33 +242,20 @@ class Session:
         return self._bytes.decode(part)
 
     def _queue(self, tokens: Tokens) -> None:
-        n, before = len(tokens.texts), len(self._waiting)
-        for name in _SIGNALS:
-            column, waiting = getattr(tokens, name), self._waiting_signals.get(name)
-            if column is None:
-                if waiting is not None:
-                    waiting.extend([None] * n)
-                    self._gaps = True
-                continue
-            if len(column) != n:
-                raise ValueError(f"there are {n} tokens, but {len(column)} {name}")
-            if waiting is None:
-                waiting = self._waiting_signals[name] = [None] * before
-                self._gaps = self._gaps or before > 0
-            waiting.extend(column)
-            self._gaps = self._gaps or None in column
-        if self.signals.distribution == "top" and n:
-            if tokens.missing is None:
-                raise ValueError(f"{self.signals} signals must say how much mass is missing: Token.from_top does")
-            worst = math.nan if self._missing is None else self._missing
-            worst = math.nan if any(map(math.isnan, tokens.missing)) else max(worst, *tokens.missing)
-            self._missing = None if math.isnan(worst) else worst
-        self._waiting.extend(tokens.texts)
+        if self.signals.distribution == "top" and tokens.texts:
+            self._note_missing(tokens.missing)
+        stages: Sequence[Stage] = ()
         if self._reading is not None:
-            known = tokens.stages
-            self._waiting_stages.extend(self._reading.stages(tokens.texts) if known is None else known)
-        if self.signals.hidden_every == self._p.chunk_size:
-            self._similarities.extend(tokens.hidden_similarities)
+            stages = self._reading.stages(tokens.texts) if tokens.stages is None else tokens.stages
+        compared = self.signals.hidden_every == self._p.chunk_size
+        self._waiting.add(tokens, stages, tokens.hidden_similarities if compared else ())
+
+    def _note_missing(self, missing: Sequence[float] | None) -> None:
+        """Keep the most mass that any token's distribution has left out; None once it is not known of one."""
+        if missing is None:
+            raise ValueError(f"{self.signals} signals must say how much mass is missing: Token.from_top does")
+        if self._missing is not None:
+            self._missing = None if any(map(math.isnan, missing)) else max(self._missing, *missing)
 
     def _advance(self) -> Directive:
         """Take whole chunks of what waits, until a directive comes of one or no chunk is whole."""
@@ -286,7 +267,7 @@ class Session:
             left = budget - self.tokens
             if left <= chunk and waiting - at >= left:
                 # Nothing is decided on a chunk that exhausts the budget: nothing is left to halt.
-                self._texts += self._waiting[at : at + left]
+                self._texts += self._waiting.texts[at : at + left]
                 self.tokens += left
                 return self._finish("budget")
             if waiting - at < chunk:
@@ -299,59 +280,26 @@ class Session:
                 taken = chunk
                 self._take(at, taken)
             at += taken
-        del self._waiting[:at]
-        del self._waiting_stages[:at]
-        for column in self._waiting_signals.values():
-            del column[:at]
+        self._waiting.leave(at)
         return directive
 
     def _observed(self, at: int, chunk: int) -> tuple[int, Decision]:
         """How many of the tokens that wait the method takes next, and what it decides at the last of them."""
-        run = self._run(at) if chunk == 1 else 0
+        ahead = min(self.method.ahead(), self._p.budget - self.tokens - 1) if chunk == 1 else 0
+        run = self._waiting.alike(at, ahead)
         if run > 1:
-            return self.method.skim(self._step(at, at + run))
-        return chunk, self.method.observe(self._step(at, at + chunk))
-
-    def _run(self, at: int) -> int:
-        """How many tokens may be handed over at once: to the next boundary, at one stage, with the same signals."""
-        if self._gaps or self._similarities:
-            return 0
-        most: int = min(self.method.ahead(), len(self._waiting) - at, self._p.budget - self.tokens - 1)
-        if self._reading is None or most < 2:
-            return most
-        stages = self._waiting_stages[at : at + most]
-        stage = stages[0]
-        if stages.count(stage) == most:
-            return most
-        return next(i for i, other in enumerate(stages) if other is not stage)
+            return self.method.skim(self._waiting.step(at, at + run))
+        return chunk, self.method.observe(self._waiting.step(at, at + chunk))
 
     def _take(self, first: int, n: int) -> None:
         """Count tokens that wait as taken."""
-        texts = self._waiting[first : first + n]
+        texts = self._waiting.texts[first : first + n]
         self._texts += texts
         self.tokens += n
         if self._reading is not None:
-            self._stage = self._waiting_stages[first + n - 1]
+            self._stage = self._waiting.stages[first + n - 1]
             last = texts[-1] or next((text for text in reversed(texts) if text), self._last)
             self._last = last[-1:]
-
-    def _step(self, first: int, last: int) -> Step:
-        texts = self._waiting[first:last]
-        columns: dict[str, Sequence[Any]] = {}
-        for name, column in self._waiting_signals.items():
-            values = column[first:last]
-            if not self._gaps or None not in values:  # what is not known of one token is not known of the step
-                columns[name] = values
-        entropies = columns.get("entropies")
-        return Step(
-            text=texts[0] if last - first == 1 else "".join(texts),
-            n_tokens=last - first,
-            entropy=None if entropies is None else entropies[-1],
-            hidden_similarity=self._similarities.popleft() if self._similarities else None,
-            token_texts=texts,
-            stage=Stage.REASONING if self._reading is None else self._waiting_stages[last - 1],
-            **columns,
-        )
 
     def _resolve(self, decision: Decision) -> Directive:
         if decision.asks is not None:
@@ -411,12 +359,6 @@ class Session:
             self.landing_tokens += 1
         return self._finish("halted") if self._writing.over else GO
 
-    def _drop_waiting(self) -> None:
-        self._waiting.clear()
-        self._waiting_stages.clear()
-        self._waiting_signals.clear()
-        self._similarities.clear()
-
     def _release_held(self) -> None:
         """What was held back for the rest of a token or a character that will not come."""
         unfinished = "" if self._bytes is None else self._bytes.decode(b"", final=True)
@@ -426,7 +368,7 @@ class Session:
 
     def _finish(self, finish: str) -> End:
         self._release_held()
-        self._drop_waiting()
+        self._waiting.clear()
         self.method.finish()
         self._end = End(self.tokens + self.landing_tokens, finish, self._decision)
         return self._end

@@ -19,6 +19,7 @@ from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 
 FILE = "autopilot.sqlite"
 TEXTS = "texts.jsonl"
+_STANDING = " standing"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS pilots (name TEXT PRIMARY KEY, state TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS scorers (name TEXT PRIMARY KEY, profile TEXT NOT NULL);
@@ -74,17 +75,27 @@ class Memory:
         finally:
             os.close(file)
 
-    def keep_scorer(self, name: str, scorer: Profile) -> None:
-        """What a pilot's round judges by; it is large, and kept once."""
+    def keep_scorer(self, name: str, scorer: Profile, *, standing: bool = False) -> None:
+        """What a pilot's round judges by; it is large, and kept once.
+
+        Args:
+            name: Of the pilot.
+            scorer: Takes the place of the one before it.
+            standing: Whether its promise stands while another scorer is tried; there is one of either kind.
+        """
         with _told(self.folder):
-            row = (name, json.dumps(scorer.to_dict()))
+            row = (name + _STANDING * standing, json.dumps(scorer.to_dict()))
             self._database.execute("INSERT OR REPLACE INTO scorers VALUES (?, ?)", row)
 
-    def scorer(self, name: str) -> Profile | None:
-        """The one that was kept last."""
+    def scorers(self, name: str) -> dict[str, Profile | None]:
+        """Those that were kept last: of the `round`, and of the one that is `standing`."""
+        query = "SELECT profile FROM scorers WHERE name = ?"
+        scorers: dict[str, Profile | None] = {}
         with _told(self.folder):
-            found = self._database.execute("SELECT profile FROM scorers WHERE name = ?", (name,)).fetchone()
-            return None if found is None else Profile.from_dict(json.loads(found[0]))
+            for kind, key in (("round", name), ("standing", name + _STANDING)):
+                found = self._database.execute(query, (key,)).fetchone()
+                scorers[kind] = None if found is None else Profile.from_dict(json.loads(found[0]))
+        return scorers
 
     def keep(self, name: str, epoch: int, number: int, table: LookTable) -> None:
         """A request that a scorer may be fitted on."""

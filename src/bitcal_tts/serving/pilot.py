@@ -3,7 +3,8 @@
 It begins by letting everything run to its end. Of a sampled share it notes what `settled` would have seen; a scorer is
 fitted on that, and from then on would-be stops of the sampled share are tried as side requests: a stop is lost where it
 answers otherwise than the whole request did. When losses are proven to be rarer than the risk, requests are stopped. A
-share runs to its end for ever, and is what the promise and the savings are measured by.
+promise that saves little stands while a scorer from more requests is tried. A share runs to its end for ever, and is
+what the promise and the savings are measured by.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from bitcal_tts.halting.signals import TEXT_ONLY
 from bitcal_tts.serving.course import Admitted, Course, Ended
 from bitcal_tts.serving.memory import Memory
 from bitcal_tts.serving.observing import Observed, spread
-from bitcal_tts.serving.rounds import Round, Trial, Tried, fit_round
+from bitcal_tts.serving.rounds import Kept, Round, Trial, Tried, fit_round
 from bitcal_tts.serving.state import Setting, State, Terms
 from bitcal_tts.serving.status import described
 from bitcal_tts.traces.looks import LookTable
@@ -70,7 +71,7 @@ class Pilot:
         self._memory, self._chance = memory, chance or random.SystemRandom().random
         self._walker = Walker(setting.parameters())
         told = memory.load(self.name)
-        known = None if told is None else State.from_dict(told["state"], memory.scorer(self.name))
+        known = None if told is None else State.from_dict(told["state"], memory.scorers(self.name))
         self.state = known or State(due=terms.first)
         self._tables: list[LookTable] = memory.kept(self.name, self.state.epoch)
         self._method: Settled | None = None
@@ -82,8 +83,10 @@ class Pilot:
         self._fitting = False
         self._limiter = CapacityLimiter(_AT_ONCE)
         self._tasks: TaskGroup | None = None
-        if self.state.served is not None:
-            self._serve(self.state.served)
+        if self.state.serving is None:
+            self._stop_stopping()
+        else:
+            self._serve()
 
     def begin(self, tasks: TaskGroup) -> None:
         """Side requests are made among these tasks."""
@@ -168,20 +171,23 @@ class Pilot:
         self._fitting = True
         level = (1 - terms.confidence) * 0.5 ** (state.rounds + 1)  # all rounds together keep the confidence
         try:
-            state.round = await to_thread.run_sync(fit_round, list(self._tables), terms.risk, level)
+            of = await to_thread.run_sync(fit_round, list(self._tables), terms.risk, level)
         except ValueError as error:
             state.due = state.learned + _AGAIN
             self._event(f"no scorer yet: {error}")
             return
         finally:
             self._fitting = False
-        self._memory.keep_scorer(self.name, state.round.scorer)
+        self.remember()  # that there is none: what is kept next must not be taken for the one before
+        self._memory.keep_scorer(self.name, of.scorer)
+        state.round = of
         state.rounds += 1
         self._event(f"scorer {state.rounds} fitted on {state.learned} requests; stops are being tried")
 
     async def _ask(self, place: int, observed: Observed, ended: Ended, of: Round | None) -> None:
         """Find out by side requests what stops of a request would have come to, to learn from it and to try a round."""
         found: Tried | None = None
+        standing, served = self.state.standing, self.state.served
         try:
             async with self._limiter:
                 if of is None:
@@ -189,6 +195,8 @@ class Pilot:
                 else:
                     table = await to_thread.run_sync(lambda: observed.table().judged(of.scorer.scores))
                     found = await _tried(table, observed, ended, of.thresholds, self._wanted(of))
+                if standing is not None and served is not None:
+                    found = await _with_kept(found, observed, ended, standing, served)
         except ServerError as error:
             _LOG.warning("a side request failed: %s", error)
         finally:
@@ -202,7 +210,7 @@ class Pilot:
     def _wanted(self, of: Round) -> range:
         """Thresholds that are worth a side request: the one that is served, and those after it that may pass."""
         served = self.state.served
-        if served is None:
+        if served is None or self.state.standing is not None:
             return range(len(of.thresholds))
         last = len(of.thresholds) if of.n < REFINED else min(served + 2, len(of.thresholds))
         return range(served, last)
@@ -212,27 +220,51 @@ class Pilot:
         if found is None:
             state.counts.unfinished += 1
             return
-        table, trial, spent = found
-        state.counts.trial_tokens += spent
+        state.counts.trial_tokens += found.spent
         if of is not None and of is not state.round:
             return  # what it was tried for is over
         if not self._earned:
-            self._learn(table)
-        if of is None or trial is None:
-            return
-        of.take(trial)
-        if state.served is not None:
-            self._measure(trial, state.served)
-        if state.round is None:
-            return  # the measured loss has ended the promise
+            self._learn(found.learned)
+        epoch, trial, kept = state.epoch, found.trial, found.kept
+        if of is not None and trial is not None:
+            of.take(trial)
+        if state.standing is None:
+            kept = None if trial is None else trial.kept(state.served)
+        if kept is not None:
+            self._measure(kept)
+        if of is None or trial is None or state.epoch != epoch:
+            return  # the measured loss may have ended the promise
         if self._wants_another(of):
-            earned = "no promise" if of.served is None else f"one that saves {of.saved:.0%}"
-            self._event(f"{of.n} requests earned {earned}: another scorer is fitted on {state.learned}", why=True)
-            state.round, state.due = None, state.learned
-            self._stop_stopping()
-        elif of.served is not None and of.served != state.served:
-            self._promise(of.served)
+            self._make_way(of)
+        elif self._is_better(of):
+            self._promise(of)
         self._note()
+
+    def _make_way(self, of: Round) -> None:
+        """Have another scorer fitted; what this one or the one before it has earned stands meanwhile."""
+        state = self.state
+        earned = "no promise" if of.served is None else f"one that saves {of.saved:.0%}"
+        text = f"{of.n} requests earned {earned}: another scorer is fitted on {state.learned}"
+        if state.served is None:
+            self._event(text, why=True)
+        else:
+            self._event(f"{text}, and what is promised stands meanwhile")
+        if state.served is not None and state.standing is None:
+            self._memory.keep_scorer(self.name, of.scorer, standing=True)
+            state.standing = of
+        state.round, state.due = None, state.learned
+
+    def _is_better(self, of: Round) -> bool:
+        """Whether a round has earned something else than what is promised, and where another stands, something more."""
+        if of.served is None:
+            return False
+        return of.served != self.state.served if self.state.standing is None else of.saved > self._stands_for
+
+    @property
+    def _stands_for(self) -> float:
+        """Of all tokens, how many the promise saves that stands while another scorer is tried."""
+        standing, served = self.state.standing, self.state.served
+        return 0.0 if standing is None or served is None else 1 - standing.share(served)
 
     def _wants_another(self, of: Round) -> bool:
         """Whether a scorer from three times as many requests may save what this one does not."""
@@ -240,7 +272,7 @@ class Pilot:
 
     def _saves_enough(self, of: Round) -> bool:
         """Whether a promise is kept for what it saves; the next takes longer to earn, for less that it could add."""
-        return of.saved >= ENOUGH / max(1, self.state.rounds)
+        return max(of.saved, self._stands_for) >= ENOUGH / max(1, self.state.rounds)
 
     @property
     def _earned(self) -> bool:
@@ -248,23 +280,22 @@ class Pilot:
         of = self.state.round
         return self.state.served is not None and of is not None and of.n >= REFINED and self._saves_enough(of)
 
-    def _measure(self, trial: Trial, served: int) -> None:
+    def _measure(self, kept: Kept) -> None:
         """The promise and the savings, by a request of the share that runs to its end."""
-        lost, cost = trial.lost[served], trial.cost[served]
         alarm = self.state.alarm
-        if lost is None or cost is None or alarm is None:
+        if alarm is None:
             return
-        alarm.take(lost=lost)
-        self.state.saved.take(min(1.0, max(0.0, 1 - cost / max(1, trial.full))))
+        alarm.take(lost=kept.lost)
+        self.state.saved.take(min(1.0, max(0.0, 1 - kept.cost / max(1, kept.full))))
         if alarm.rung:
             self._relearn(f"{alarm.losses} of {alarm.n} stops were lost where {self.terms.risk:.1%} were promised")
 
-    def _promise(self, served: int) -> None:
-        of = self.state.round
-        assert of is not None
+    def _promise(self, of: Round) -> None:
+        served = of.served
+        assert served is not None
         first = self.state.served is None
-        self._serve(served)
-        self.state.served = served
+        self.state.served, self.state.standing = served, None
+        self._serve()
         self.state.alarm = Alarm(self.terms.risk, PATIENCE)
         if first:
             self.state.since, self.state.saved = time.time(), Mean()
@@ -273,10 +304,10 @@ class Pilot:
         evidence = f"by {bets.losses} lost of {bets.n} tried; it takes {of.share(served):.0%} of the tokens"
         self._event(f"{promise}, {evidence}", why=True)
 
-    def _serve(self, served: int) -> None:
+    def _serve(self) -> None:
         """Make the method that keeps the promise, from a profile that is a file like any other."""
-        of = self.state.round
-        assert of is not None
+        of, served = self.state.serving, self.state.served
+        assert of is not None and served is not None
         profile = self._profile(of, served)
         save_profile(self._memory.folder / f"profile-{self.name}.json", profile)
         self._method = build_method("settled", bits=self.setting.bits, budget=self.setting.budget, profile=profile)
@@ -316,7 +347,7 @@ class Pilot:
         """End the promise, where there is one."""
         if self.state.served is not None:
             self.state.since = time.time()
-        self.state.served, self.state.alarm, self._method = None, None, None
+        self.state.standing, self.state.served, self.state.alarm, self._method = None, None, None, None
 
     def _event(self, text: str, *, why: bool = False) -> None:
         if why:
@@ -382,3 +413,11 @@ async def _tried(judged: LookTable, observed: Observed, ended: Ended, thresholds
                 answers[look] = answer
         trial.lost[which], trial.cost[which] = found[where]
     return Tried(observed.asked(answers), trial, all_spent)
+
+
+async def _with_kept(found: Tried, observed: Observed, ended: Ended, standing: Round, served: int) -> Tried:
+    """What was found out, and what the promise that stands would have made of the request."""
+    judged = await to_thread.run_sync(lambda: observed.table().judged(standing.scorer.scores))
+    _, trial, spent, _ = await _tried(judged, observed, ended, standing.thresholds, range(served, served + 1))
+    kept = None if trial is None else trial.kept(served)
+    return found._replace(spent=found.spent + spent, kept=kept)

@@ -41,13 +41,30 @@ class Trial:
     full: int
     first: float
 
+    def kept(self, served: int | None) -> Kept | None:
+        """What is known of one of the thresholds."""
+        lost, cost = (None, None) if served is None else (self.lost[served], self.cost[served])
+        return None if lost is None or cost is None else Kept(lost, cost, self.full)
+
+
+class Kept(NamedTuple):
+    """What a promise would have made of a request that ran to its end."""
+
+    lost: bool
+    cost: int
+    full: int
+
 
 class Tried(NamedTuple):
-    """What side requests have told of one request: looks to learn from, with what stops there answer, and a trial."""
+    """What side requests have told of one request: looks to learn from, with what stops there answer, and a trial.
+
+    `kept` is of a promise that stands while another scorer is tried.
+    """
 
     learned: LookTable
     trial: Trial | None
     spent: int
+    kept: Kept | None = None
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.settled import SettledParameters
 from bitcal_tts.serving.rounds import Round
 
+_SCORERS = ("round", "standing")
 LEAST = 30
 """Below this a scorer learns nothing."""
 
@@ -122,7 +124,8 @@ class State:
         numbers: Requests that were sampled.
         since: When the phase began.
         why: What began it.
-        served: Which threshold is.
+        standing: The scorer whose promise is kept while `round` is fitted or tried; None where that is `round` itself.
+        served: Which threshold of it is.
         alarm: Bets on the promise being broken.
         saved: Share of the tokens that stopping saves, of requests of which both are known.
         history: Points for the page.
@@ -136,6 +139,7 @@ class State:
     numbers: int = 0
     since: float = field(default_factory=time.time)
     why: str = "it has just begun"
+    standing: Round | None = None
     served: int | None = None
     alarm: Alarm | None = None
     saved: Mean = field(default_factory=Mean)
@@ -143,17 +147,25 @@ class State:
     history: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def serving(self) -> Round | None:
+        """The scorer whose promise is kept, where there is one."""
+        return None if self.served is None else self.standing or self.round
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON types."""
         told = {**vars(self), "saved": dict(vars(self.saved)), "counts": dict(vars(self.counts))}
-        told["round"] = None if self.round is None else self.round.to_dict()
+        for name in _SCORERS:
+            told[name] = None if getattr(self, name) is None else getattr(self, name).to_dict()
         told["alarm"] = None if self.alarm is None else dict(vars(self.alarm))
         return told
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any], scorer: Profile | None) -> State:
-        """What `to_dict` wrote, with the scorer of its round."""
+    def from_dict(cls, told: dict[str, Any], scorers: Mapping[str, Profile | None]) -> State:
+        """What `to_dict` wrote, with the scorers of `round` and of `standing`."""
         told = {**told, "saved": Mean(**told["saved"]), "counts": Counts(**told["counts"])}
-        told["round"] = None if scorer is None or told["round"] is None else Round.from_dict(told["round"], scorer)
+        for name in _SCORERS:
+            of, scorer = told.get(name), scorers[name]
+            told[name] = None if of is None or scorer is None else Round.from_dict(of, scorer)
         told["alarm"] = None if told["alarm"] is None else Alarm(**told["alarm"])
         return cls(**told)

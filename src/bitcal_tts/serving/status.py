@@ -14,6 +14,7 @@ def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
     told, terms = remembered["state"], Terms(**remembered["terms"])
     of, counts = told["round"], told["counts"]
     served, alarm, saved = told["served"], told["alarm"], Mean(**told["saved"])
+    stands = told.get("standing") is not None
     thresholds = []
     if of is not None:
         for i, (t, (n, losses, highest), (cost, full)) in enumerate(
@@ -21,7 +22,7 @@ def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
         ):
             share = cost / full if full else None
             thresholds.append({"threshold": t, "n": n, "losses": losses, "evidence": highest, "share": share,
-                               "promised": i < of["passed"], "served": i == served})  # fmt: skip
+                               "promised": i < of["passed"], "served": i == served and not stands})  # fmt: skip
     level = (1 - terms.confidence) / 2 if of is None else of["level"]
     shadow = None
     if served is not None and alarm is not None:
@@ -46,6 +47,7 @@ def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
         "at_least": needed(terms.risk, level),
         "level": level,
         "thresholds": thresholds,
+        "stands": stands,
         "shadow": shadow,
         "events": told["events"][-20:],
         "history": told["history"],
@@ -55,11 +57,11 @@ def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
 def in_words(one: dict[str, Any]) -> list[str]:
     """A pilot's status, line by line: the verdict first."""
     setting, counts, shadow = one["setting"], one["counts"], one["shadow"]
+    tried = max((t["n"] for t in one["thresholds"]), default=0)
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["since"]))
     promise = f"at most {one['risk']:.1%} of answers changed, confidence {one['confidence']:g}"
     lines = [f"{one['phase']} since {since}: {one['why']}"]
     if shadow is None:
-        tried = max((t["n"] for t in one["thresholds"]), default=0)
         lines.append(f"to be promised: {promise}; it takes {one['at_least']} tries without a loss, or more with some")
         lines.append(f"learned from {one['learned']} requests (a scorer is due at {one['due']}), tried on {tried}")
     else:
@@ -67,6 +69,8 @@ def in_words(one: dict[str, Any]) -> list[str]:
         saved = f"{shadow['saved']:.1%} [{shadow['saved_low']:.1%}, {shadow['saved_high']:.1%}]"
         lines.append(f"promised: {promise}; seen since, of the share that runs to its end: {seen}")
         lines.append(f"a stop saves {saved} of the tokens; net of all that finding out took, {one['net']:.1%} so far")
+        if one["stands"]:
+            lines.append(f"that promise stands while a scorer that may save more is tried, on {tried} requests so far")
     lines.append(
         f"{setting.get('model')} at {setting['bits']:g} bits, temperature {setting.get('temperature')}, budget "
         f"{setting.get('budget')}: {one['requests']} requests, {counts['stopped']} stopped, "
