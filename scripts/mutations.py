@@ -49,6 +49,7 @@ AUDIT = "tests/auditing/test_audit.py"
 TEXTS = "tests/traces/test_texts.py"
 FRONTIER = "tests/evaluation/test_frontier.py"
 STATISTICS = "tests/evaluation/test_statistics.py"
+AUTOPILOT = "tests/serving/test_autopilot.py"
 
 MUTATIONS = (
     Mutation(
@@ -75,7 +76,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the fallback to boundaries ignored", "halting/settled.py",
-        "(self._looked_at or self.tokens < p.fallback_after)", "True", FIT,
+        "(self.looked_at or self.tokens < p.fallback_after)", "True", FIT,
     ),
     Mutation(
         "the drift monitor never fed", "halting/settled.py", "if score is not None and self._turn is not None:",
@@ -186,8 +187,8 @@ MUTATIONS = (
         "self.percent, self.worth = True, self.value", VALUES,
     ),
     Mutation(
-        "many tokens at once are taken past a change of stage", "halting/session.py",
-        "return next((i for i in range(1, most) if stages[at + i] is not stage), most)", "return most", SESSION,
+        "many tokens at once are taken past a change of stage", "halting/waiting.py",
+        "return next(i for i, other in enumerate(stages) if other is not stage)", "return most", SESSION,
     ),
     Mutation(
         "a marker that ends among many tokens is seen one late", "halting/reading.py",
@@ -202,8 +203,8 @@ MUTATIONS = (
         "only_first - only_second + n * margin", "only_first - only_second + 2 * n * margin", STATISTICS,
     ),
     Mutation(
-        "the best candidate made the worst", "halting/profile.py", "best = int(scores.argmax())",
-        "best = int(scores.argmin())", FIT,
+        "the best candidate made the worst", "halting/profile.py", "best = int(own.argmax())",
+        "best = int(own.argmin())", FIT,
     ),
     Mutation(
         "a fold scored by what saw its questions", "auditing/crossfit.py", "others = folds != fold\n",
@@ -279,6 +280,18 @@ MUTATIONS = (
         "a landing begins anew where memory was full", "engines/batch.py",
         "left = [row.landing[len(row.written) - row.landed_at :] for row in rows]", "left = [row.landing for row in rows]",
         "tests/engines/test_slots.py",
+    ),
+    Mutation(
+        "what is promised gives way to what saves less", "serving/pilot.py", "else of.saved > self._stands_for",
+        "else True", AUTOPILOT,
+    ),
+    Mutation(
+        "what stands is measured by the scorer that is tried", "serving/pilot.py",
+        "        if state.standing is None:\n            kept", "        if True:\n            kept", AUTOPILOT,
+    ),
+    Mutation(
+        "a scorer is kept before what is known of the last one", "serving/pilot.py",
+        "self.remember()  # that there is none", "pass  # that there is none", AUTOPILOT,
     ),
     Mutation(
         "what is not settled is landed at the first server", "serving/generation.py",
