@@ -1,7 +1,7 @@
 """Replay anywhere: an environment that holds an extra's packages and nothing else runs the commands it is for.
 
 The environment is put together from what is installed here, so that no network is needed: exactly the distributions
-that `pip install 'bitcal-tts[EXTRA]'` would bring, linked into an empty virtual environment.
+that `pip install '.[EXTRA]'` would bring, linked into an empty virtual environment.
 """
 
 from __future__ import annotations
@@ -121,4 +121,4 @@ def test_what_is_missing_is_named(small: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "this needs the package" in done.stderr and "bitcal doctor" in done.stderr
-    assert "pip install 'bitcal-tts[tasks]'" in done.stderr
+    assert "pip install '.[tasks]'" in done.stderr

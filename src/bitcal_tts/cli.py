@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from bitcal_tts import __version__
 from bitcal_tts.commands.places import check_writable
 from bitcal_tts.engines.base import EngineWarning
+from bitcal_tts.extras import install_command
 from bitcal_tts.halting.checks import did_you_mean
 from bitcal_tts.halting.drift import DriftWarning
 from bitcal_tts.halting.parameters import UnreachableStopWarning
@@ -96,10 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt:
-        recording = {"record", "run"} & set(sys.argv[1:2] if argv is None else argv[:1])
-        kept = "; what was recorded is kept: run the same command to go on" if recording else ""
-        print(f"\ninterrupted{kept}", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print("\n" + "; ".join(["interrupted", *map(str, interrupt.args)]), file=sys.stderr)
         return 130
 
 
@@ -227,7 +226,7 @@ def _missing(error: ModuleNotFoundError) -> str:
 
     package = (error.name or "").partition(".")[0]
     extras = {name: extra for name, _, extra in PARTS}
-    install = f"pip install 'bitcal-tts[{extras.get(package) or 'all'}]'"
+    install = install_command(extras.get(package) or "all")
     return f"this needs the package {package}: {install} (bitcal doctor says what else is missing)"
 
 

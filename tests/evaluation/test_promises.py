@@ -56,7 +56,9 @@ def test_a_promise_among_the_right_counts_those_only() -> None:
 def test_items_that_the_profile_knows_show_nothing() -> None:
     some = kept(method(EVIDENCE), outcomes(4, 96), {"0", "1", "2", "3"})
     assert some is not None and (some["lost"], some["n"]) == (0, 92)
-    assert some["line"].endswith("0 of 92 = 0 % [0, 4.01]: kept (it was fitted or certified on the other 8)")
+    assert some["line"].endswith(
+        "0 of 92 = 0 % [0, 4.01]: kept, though so few can hardly tell (it was fitted or certified on the other 8)"
+    )
     known = kept(method(EVIDENCE), outcomes(0, 50), {str(i) for i in range(50)})
     assert known is not None and "verdict" not in known
     assert known["line"].endswith("; seen here: nothing (it was fitted or certified on all of these items)")
@@ -73,7 +75,7 @@ def test_a_profile_that_never_stops_says_so_and_what_it_would_take() -> None:
 
 
 def test_what_was_forced_is_said_and_other_methods_promise_nothing() -> None:
-    forced = kept(method(EVIDENCE, force=True), outcomes(0, 100))
+    forced = kept(method(EVIDENCE, force=True), outcomes(0, 1000))
     assert forced is not None and forced["line"].endswith("kept, though it was forced")
     assert kept(method(EVIDENCE, promises=False), outcomes(0, 100)) is None
 
@@ -97,5 +99,5 @@ def test_the_verdict_names_what_saves_most_and_is_not_worse() -> None:
         "them and loses 1.0 % of the answers; accuracy +1.0 points (not worse, corrected p = 0.5)."
     )
     assert verdict(rows[:2], tests[:1]).endswith("Every method that saves tokens here costs accuracy.")
-    assert verdict([rows[0], row("slow", 0.0, 0.8)], tests).endswith("No method here stops any earlier.")
+    assert verdict([rows[0], row("slow", 0.0, 0.8)], tests).endswith("No method here saves anything to speak of.")
     assert verdict(rows[:1], []) == "fixed is right in 80.0 % with 400 tokens an answer."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import logging
 import time
 import urllib.error
 import urllib.request
@@ -12,14 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from short_task import short_task
 from sidecar import Running
 
+from bitcal_tts.commands import serve
 from bitcal_tts.engines.base import Request
 from bitcal_tts.engines.gguf import export_gguf
 from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.halting.methods import build_method, to_the_end
+from bitcal_tts.halting.profile import ProfileError
 from bitcal_tts.tiny import models
 
 BUDGET = 320
@@ -239,6 +244,37 @@ def test_a_client_that_hangs_up_frees_the_slot(client: Any, running: Any, upstre
             break
         time.sleep(0.1)
     assert _value(running, "bitcal_open_requests") == 0
+
+
+def test_a_client_that_gives_up_waiting_is_no_error(running: Any, upstream_url: str) -> None:
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("uvicorn.error")
+    log.addHandler(handler)
+    try:
+        with pytest.raises(httpx2.TimeoutException):
+            httpx2.post(f"{running.url}/v1/chat/completions", json={**asked(0), "bitcal": {"method": "fixed"}},
+                        timeout=0.3, trust_env=False)  # fmt: skip
+        assert becomes_idle(upstream_url)
+        for _ in range(50):
+            if _value(running, "bitcal_open_requests") == 0:
+                break
+            time.sleep(0.1)
+        time.sleep(0.3)
+    finally:
+        log.removeHandler(handler)
+    assert said == []
+
+
+def test_a_profile_of_something_else_is_refused_at_the_start(running: Any) -> None:
+    """Not at the first request: what every request has in common is known by then."""
+    profile = Path(__file__).parents[2] / "results/box/profiles/tiny-15m-0.01.json"
+    parser = argparse.ArgumentParser()
+    serve.add_options(parser)
+    args = parser.parse_args(["--upstream", "any", "--profile", str(profile), "--budget", "1536"])
+    with pytest.raises(ProfileError, match=r"does not hold here: fitted for engine 'transformers', this is 'llama.cpp"):
+        serve.policy_of(args, running.engine)
 
 
 def _value(running: Any, name: str) -> float:

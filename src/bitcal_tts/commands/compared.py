@@ -43,7 +43,10 @@ def _verdict(rows: Sequence[Row], tests: Row) -> str:
     """Ours against the best other rule, where any loses so little."""
     mine, best, target = tests["tokens"][0]["method"], tests["best_other"], tests["target"]
     at = {name: row for row in rows if row["target"] in (None, target) and not row["certified"] for name in _names(row)}
-    saves = f"With at most {100 * target:g} % lost {mine} saves {100 * at[mine]['savings']:.1f} % of the tokens"
+    saves = (
+        f"With at most {100 * target:g} % lost, each rule at its best threshold on these items, {mine} saves "
+        f"{100 * at[mine]['savings']:.1f} % of the tokens"
+    )
     if best is None:
         return f"{saves}; no other rule that saves any loses so little."
     fewer = next(test["fewer_tokens"] for test in tests["tokens"] if test["against"] == best)

@@ -10,6 +10,8 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from bitcal_tts.extras import install_command
+
 EXAMPLE = """example:
   bitcal doctor
   bitcal doctor --json"""
@@ -44,10 +46,10 @@ PARTS = (
 
 
 ENGINES = {
-    "transformers": ({"torch", "transformers"}, "pip install 'bitcal-tts[transformers]'"),
-    "http": ({"httpx2", "gguf"}, "pip install 'bitcal-tts[http]'"),
-    "llama.cpp server": ({"xllamacpp", "httpx2", "gguf"}, "pip install 'bitcal-tts[llamacpp]'"),
-    "llama.cpp in process": ({"llama_cpp", "gguf"}, "pip install 'bitcal-tts[llama-cpp-python]'"),
+    "transformers": ({"torch", "transformers"}, install_command("transformers")),
+    "http": ({"httpx2", "gguf"}, install_command("http")),
+    "llama.cpp server": ({"xllamacpp", "httpx2", "gguf"}, install_command("llamacpp")),
+    "llama.cpp in process": ({"llama_cpp", "gguf"}, install_command("llama-cpp-python")),
 }
 """What each engine needs, and how to get it."""
 
@@ -66,8 +68,8 @@ def run(args: argparse.Namespace) -> None:
     print(f"Python {found['python']} on {found['system']}, {found['cores']} cores, {found['device']}")
     for part in found["parts"]:
         state = part["version"] or "missing"
-        advice = "" if part["version"] else f"   pip install 'bitcal-tts[{part['extra']}]'"
-        print(f"  {part['package']:<14} {state:<12} {part['purpose']}{advice}")
+        advice = "" if part["version"] else f"   {install_command(part['extra'])}"
+        print(f"  {part['package']:<14} {state:<14} {part['purpose']}{advice}")
     print("engines:")
     for engine in found["engines"]:
         print(f"  {engine['engine']:<14} {'here' if engine['here'] else engine['install']}")

@@ -59,7 +59,9 @@ def find(traces: Sequence[Trace], name: str, folder: Path) -> Trace:
         return named[name]
     if not traces:
         raise ValueError(f"{folder} holds no traces")
-    raise ValueError(f"{folder} has no item {name!r}; its items are {traces[0].item.id} to {traces[-1].item.id}")
+    first, last = traces[0], traces[-1]
+    ids, numbers = f"{first.item.id} to {last.item.id}", f"{first.index} to {last.index}"
+    raise ValueError(f"{folder} has no item {name!r}; its items are {ids}, by number {numbers}")
 
 
 def explain(

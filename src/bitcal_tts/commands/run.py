@@ -13,6 +13,7 @@ from bitcal_tts.commands.record import record_traces
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.commands.replay import replay_recording, show
 from bitcal_tts.commands.report import write_report
+from bitcal_tts.extras import install_command
 from bitcal_tts.halting.methods import parameters_of
 from bitcal_tts.halting.rules import RULES
 from bitcal_tts.tiny import models
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
     if importlib.util.find_spec("matplotlib"):
         print(f"report: {write_report([results])[0]}")
     else:
-        print("for the report with figures: pip install 'bitcal-tts[report]'")
+        print(f"for the report with figures: {install_command('report')}")
 
 
 def _name(args: argparse.Namespace) -> str:

@@ -27,7 +27,7 @@ from bitcal_tts.engines.thinking import parse_markers
 from bitcal_tts.evaluation.promises import promised
 from bitcal_tts.files import locked
 from bitcal_tts.halting.controller import Controller
-from bitcal_tts.halting.identity import IdentityError
+from bitcal_tts.halting.identity import DECODING, Identity, IdentityError
 from bitcal_tts.halting.methods import build_method, parameters_of
 from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.serving import demo
@@ -231,6 +231,13 @@ def _status(args: argparse.Namespace) -> None:
         print("\n".join(in_words(one)), end="\n\n")
 
 
+def _of_the_server(engine: HttpEngine) -> Identity:
+    """What every request to a server has in common."""
+    of_a_request = ("budget", "system", "task", "prompt_sha256", "template_options", "style", "thinking", "handed_to")
+    known = engine.identity(Decoding()).without(*DECODING, *of_a_request)
+    return known.with_known(bits=engine.bits, signals=str(engine.signals(1)))
+
+
 class _Lines(logging.Formatter):
     """A JSON object a line: what happened, and nothing that anybody wrote."""
 
@@ -279,6 +286,8 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
         return built[key][0]
 
     usual_method = build(None, None, args.escalate_after or args.budget)  # what is wrong is said now
+    if own is not None and not args.risk and usual == "settled":
+        own.check_known(_of_the_server(engine))
     about = About(
         method="the autopilot" if args.risk else usual_method.parameters.name,
         promise="" if own is None or args.risk else _promise(own, engine.bits),

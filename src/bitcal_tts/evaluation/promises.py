@@ -69,6 +69,7 @@ def seen(evidence: Mapping[str, Any], lost: int, n: int, *, forced: bool = False
     share = wilson(lost, n)
     verdict = "kept" if share.value <= risk else "broken" if share.low > risk else "unclear"
     words = {"unclear": "more than promised, which chance may explain"}.get(verdict, verdict)
+    words += ", though so few can hardly tell" if verdict == "kept" and wilson(0, n).high > risk else ""
     words += ", though it was forced" if forced else ""
     told = f"{lost:,} of {n:,} = {_pc(share.value)} % [{_pc(share.low)}, {_pc(share.high)}]"
     return {

@@ -33,7 +33,7 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
     fine = [row for row in saving if row["method"] in tests and tests[row["method"]]["verdict"] != "worse"]
     if not fine:
         if not saving:
-            return f"{begin} No method here stops any earlier."
+            return f"{begin} No method here saves anything to speak of."
         return f"{begin} Every method that saves tokens here costs accuracy."
     # What keeps the accuracy comes first; where nothing does, what comes nearest.
     kept = [row for row in fine if tests[row["method"]]["difference"] >= -MARGIN]

@@ -108,14 +108,16 @@ class Identity:
                 declared.add(key)
         return Identity(known, frozenset(declared))
 
+    def contradictions(self, served: Identity) -> list[str]:
+        """Where something else is known to be served than this, in words."""
+        values = {key: (self[key], served[key]) for key in self._compared(served)}
+        return [_another(key, *both) for key, both in values.items() if UNKNOWN not in both and both[0] != both[1]]
+
     def differences(self, served: Identity) -> list[str]:
         """Where something else is served than this, or where either is unknown, in words."""
-        same_files = self["model_sha256"] is not UNKNOWN and self["model_sha256"] == served["model_sha256"]
         implied = {key for task, keys in _IMPLIED.items() if task in served.declared | self.declared for key in keys}
         told = []
-        for key in KEYS:
-            if key == "model" and same_files:  # a copy under another name is the same model
-                continue
+        for key in self._compared(served):
             mine, theirs = self[key], served[key]
             if key in implied and (mine is UNKNOWN or theirs is UNKNOWN):
                 continue
@@ -126,12 +128,21 @@ class Identity:
                     f"fitted for {key} {_short(mine)}, which is unknown here (--declare {key}=VALUE, if you know it)"
                 )
             elif mine != theirs:
-                told.append(f"fitted for {key} {_short(mine)}, this is {_short(theirs)}")
+                told.append(_another(key, mine, theirs))
         return told
+
+    def _compared(self, served: Identity) -> list[str]:
+        """Keys that count: a copy under another name is the same model."""
+        same_files = self["model_sha256"] is not UNKNOWN and self["model_sha256"] == served["model_sha256"]
+        return [key for key in KEYS if key != "model" or not same_files]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types; what is unknown is not there."""
         return {**self.known, "declared": sorted(self.declared)}
+
+
+def _another(key: str, mine: Any, theirs: Any) -> str:
+    return f"fitted for {key} {_short(mine)}, this is {_short(theirs)}"
 
 
 def _short(value: Any) -> str:

@@ -135,10 +135,19 @@ class Profile:
                 "the profile's promise does not hold here: the bits that are served are unknown "
                 "(--declare bits=VALUE, if you know them)"
             )
+        self._refuse(self._tied(bits).differences(served))
+
+    def check_known(self, served: Identity) -> None:
+        """Refuse what is known to differ from what it was fitted on, before anything else is known."""
+        self._refuse(self._tied(served["bits"]).contradictions(served))
+
+    def _tied(self, bits: float) -> Identity:
+        """What it was fitted on at these bits."""
         self.threshold(bits)
         scheme = self.evidence[f"{bits:g}"].get("scheme", UNKNOWN)
-        tied = self.identity.with_known(bits=bits, **({} if scheme is UNKNOWN else {"scheme": scheme}))
-        differences = tied.differences(served)
+        return self.identity.with_known(bits=bits, **({} if scheme is UNKNOWN else {"scheme": scheme}))
+
+    def _refuse(self, differences: list[str]) -> None:
         if differences:
             raise ProfileError(f"the profile's promise does not hold here: {'; '.join(differences)}; fit one for this")
 

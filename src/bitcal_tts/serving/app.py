@@ -41,6 +41,7 @@ from bitcal_tts.serving.state import Setting
 from bitcal_tts.serving.upstream import Upstream, UpstreamError
 
 HEADER = "x-bitcal"
+_GONE = 499  # nobody reads it: the client has hung up
 """Says of every response whether it was controlled, and if not, why."""
 _LOG = logging.getLogger("bitcal.serve")
 
@@ -171,11 +172,11 @@ class Sidecar:
             refused = self._door.refused(request)
             if refused is not None:
                 return refused
-            body = await self._door.body(request)
-            if isinstance(body, Response):
-                return body
             try:
-                return await handle(request, body)
+                body = await self._door.body(request)
+                return body if isinstance(body, Response) else await handle(request, body)
+            except ClientDisconnect:
+                return Response(status_code=_GONE)
             except BadRequestError as error:
                 self.metrics.requests.labels("refused").inc()
                 return failure(400, str(error), "invalid_request_error")

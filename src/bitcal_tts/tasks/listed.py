@@ -9,6 +9,7 @@ import string
 from pathlib import Path
 from typing import Any
 
+from bitcal_tts.extras import install_command
 from bitcal_tts.halting.answers import FORMATS, MARKER, as_number, behind_marker
 from bitcal_tts.halting.answers.numbers import number_in
 from bitcal_tts.tasks.base import Item, Task, TaskError, read_template
@@ -109,7 +110,7 @@ def _hub_rows(name: str, hub_id: str, config: str | None, split: str) -> Any:
         from datasets import load_dataset
     except ImportError:
         raise TaskError(
-            f"{name} from the hub needs the datasets package: pip install 'bitcal-tts[hub]', or give --data FILE.jsonl"
+            f"{name} from the hub needs the datasets package: {install_command('hub')}, or give --data FILE.jsonl"
         ) from None
     try:
         return load_dataset(hub_id, config, split=split)

@@ -15,6 +15,7 @@ import threading
 from contextlib import suppress
 from functools import lru_cache
 
+from bitcal_tts.extras import install_command
 from bitcal_tts.tasks.base import TaskError
 
 SECONDS = 5.0
@@ -72,7 +73,7 @@ class Judge:
             ready = False
         if not ready:
             self._kill()
-            raise TaskError("the task 'math' needs math-verify: pip install 'bitcal-tts[tasks]'")
+            raise TaskError(f"the task 'math' needs math-verify: {install_command('tasks')}")
 
     def _kill(self) -> None:
         if self._child is not None:

@@ -117,11 +117,21 @@ def record(
             results = _here(Worker(engine, task, store.manifest, decoding), jobs, store, progress, probed)
         else:
             results = _counted(spread(jobs, store.manifest), progress, probed)
-        for finished in results:
-            _keep(store, finished, probing, asked.environment)
+        try:
+            for finished in results:
+                _keep(store, finished, probing, asked.environment)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_kept(store)) from None
         if probing is not None:
             store.probed(probing)
     return store
+
+
+def _kept(store: TraceStore) -> str:
+    """What an interrupted recording has of its items."""
+    kept = sum(one["items"] for one in store.measurements())
+    lost = "" if kept == store.manifest.n else ", what was under way is not (--block)"
+    return f"{kept:,} of {store.manifest.n:,} items are kept{lost}: run the same command to go on"
 
 
 def _missing(
