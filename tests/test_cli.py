@@ -215,7 +215,7 @@ def test_ctrl_c_loses_nothing(tiny: str, tmp_path: Path) -> None:
     # A shell that runs the tests in the background ignores Ctrl-C, and so would what it starts.
     heed: Any = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **heed)
-    for _ in range(600):
+    for _ in range(1800):
         if (tmp_path / "t" / "part-00001.parquet").exists():
             break
         time.sleep(0.1)

@@ -221,7 +221,7 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
     if shape["standing"] is not None:
         found.append(
             f"What a text ends with first stands after {_pc(shape['standing'])} % of it, on average: "
-            f"{_pc(shape['reaching'])} % of all tokens reach the answer, {_pc(shape['checking'])} % go on thinking "
+            f"{_pc(shape['reaching'])} % of all tokens reach the answer, {_pc(shape['checking'])} % go on "
             f"after it, {_pc(shape['writing'])} % write it up."
         )
     if shape["loops"] > 0:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.commands import build, options
-from bitcal_tts.commands.progress import progress
+from bitcal_tts.commands.progress import note, progress
 
 EXAMPLE = """example:
   bitcal record --model tiny-4m --bits 4 --n 500 --out traces/tiny-4m-nf4
@@ -74,6 +74,8 @@ def next_step(store: Any, folder: Path) -> str:
 
 def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
     """Record what is missing of the folder the options describe."""
+    if not args.json:
+        note(f"preparing {args.model or args.url}")
     from bitcal_tts.traces.record import record
 
     args.style = build.style_of(args)
