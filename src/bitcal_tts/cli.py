@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 from bitcal_tts import __version__
 from bitcal_tts.commands.places import check_writable
 from bitcal_tts.engines.base import EngineWarning
-from bitcal_tts.extras import install_command
 from bitcal_tts.halting.checks import did_you_mean
 from bitcal_tts.halting.drift import DriftWarning
 from bitcal_tts.halting.parameters import UnreachableStopWarning
 from bitcal_tts.halting.settled import ProfileWarning
+from bitcal_tts.halting.words import install_command
 
 COMMANDS = {
     "run": "record, replay every method, report: the whole experiment",

@@ -10,7 +10,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from bitcal_tts.extras import install_command
+from bitcal_tts.halting.words import install_command
 
 EXAMPLE = """example:
   bitcal doctor

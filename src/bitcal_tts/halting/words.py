@@ -1,4 +1,4 @@
-"""Enumerations of words."""
+"""Enumerations of words, and what is said in many places."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ class Word(str, Enum):
 def words_of(text: str) -> frozenset[str]:
     """The words of a list that reads like a sentence."""
     return frozenset(text.split())
+
+
+def install_command(extra: str) -> str:
+    """What installs an optional part; from the clone, for the name on PyPI is another program's."""
+    return f"pip install '.[{extra}]' in the clone"

@@ -9,9 +9,9 @@ import string
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.extras import install_command
 from bitcal_tts.halting.answers import FORMATS, MARKER, as_number, behind_marker
 from bitcal_tts.halting.answers.numbers import number_in
+from bitcal_tts.halting.words import install_command
 from bitcal_tts.tasks.base import Item, Task, TaskError, read_template
 from bitcal_tts.tasks.mathematics import same
 
