@@ -55,10 +55,10 @@ def tried(table: LookTable, thresholds: list[float], wanted: range, scores: Any)
     return Tried(table.only(np.array(sorted(looks - {-1}), dtype=np.int64)), trial, 0)
 
 
-def kept(table: LookTable, standing: Round, served: int) -> Kept:
+def kept(table: LookTable, standing: Round, served: int) -> Kept | None:
     """What a promise that stands would have made of a request."""
-    cut = table.judged(standing.scorer.scores).cut(standing.thresholds[served])
-    return Kept(bool(cut.changed[0]), int(cut.tokens[0]), int(table.full_tokens[0]))
+    trial = tried(table, standing.thresholds, range(served, served + 1), standing.scorer.scores).trial
+    return None if trial is None else trial.kept(served)
 
 
 def course(job: tuple[int, float]) -> dict[str, Any]:

@@ -23,10 +23,11 @@ from bitcal_tts.halting.profile import Profile
 from bitcal_tts.logs import LoggedText, read_texts
 from bitcal_tts.serving.memory import FILE, TEXTS, Memory, StateError
 from bitcal_tts.serving.observing import Observed, spread
-from bitcal_tts.serving.pilot import REFINED, Pilot, _with_kept
+from bitcal_tts.serving.pilot import REFINED, Pilot
 from bitcal_tts.serving.rounds import Kept, Round, Trial, Tried, _thresholds
 from bitcal_tts.serving.state import Setting, Terms
 from bitcal_tts.serving.status import in_words
+from bitcal_tts.serving.trying import Trying
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 
 
@@ -55,6 +56,7 @@ def test_it_learns_promises_stops_and_remembers(start: Any, tmp_path: Path, caps
         assert "bitcal_stopping" in metrics and 'what="lost_high"' in metrics
         [told] = running.get("/bitcal/autopilot").json()["pilots"]
         assert told["counts"]["trial_tokens"] > 0
+        assert told["shadow"] is not None, (told["events"], told["counts"])
         assert told["shadow"]["n"] >= 1
     finally:
         running.close()
@@ -262,10 +264,13 @@ def test_what_stands_is_tried_where_it_would_stop(answer: str, lost: bool) -> No
             return where.at + 1, answer, 3
 
     seen = observed("3 + 4 = 7 apples . So there are 7 apples . Wait , 3 + 4 = 7 . \n#### 7\n")
-    found = Tried(no_looks(), None, 2)
+    trying = Trying(seen, Answers())
     with ThreadPoolExecutor(1) as apart:
-        found = apart.submit(anyio.run, _with_kept, found, seen, Answers(), one_threshold(sure()), 0).result()
-    assert found.kept == Kept(lost, seen.places[0].at + 1, seen.session.outcome.tokens) and found.spent == 5
+        trial = apart.submit(anyio.run, trying.trial, one_threshold(sure()), range(1)).result()
+        assert trial.kept(0) == Kept(lost, seen.places[0].at + 1, seen.session.outcome.tokens) and trying.spent == 3
+        apart.submit(anyio.run, trying.ask, [0]).result()
+    assert trying.spent == 3  # it had been asked there
+    assert trying.learned().at.tolist() == [seen.places[0].at]
 
 
 def sure() -> Profile:

@@ -41,8 +41,8 @@ from bitcal_tts.serving.state import Setting
 from bitcal_tts.serving.upstream import Upstream, UpstreamError
 
 HEADER = "x-bitcal"
-_GONE = 499  # nobody reads it: the client has hung up
 """Says of every response whether it was controlled, and if not, why."""
+_GONE = 499  # nobody reads it: the client has hung up
 _LOG = logging.getLogger("bitcal.serve")
 
 

@@ -13,7 +13,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -24,7 +24,6 @@ from bitcal_tts.calibration.anytime import Alarm, Mean
 from bitcal_tts.calibration.recording import Walker
 from bitcal_tts.calibration.store import save_profile
 from bitcal_tts.engines.wire import ServerError
-from bitcal_tts.halting.exchange import WouldBe
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.session import Session
@@ -33,9 +32,10 @@ from bitcal_tts.halting.signals import TEXT_ONLY
 from bitcal_tts.serving.course import Admitted, Course, Ended
 from bitcal_tts.serving.memory import Memory
 from bitcal_tts.serving.observing import Observed, spread
-from bitcal_tts.serving.rounds import Kept, Round, Trial, Tried, fit_round
+from bitcal_tts.serving.rounds import Kept, Round, Tried, fit_round
 from bitcal_tts.serving.state import Setting, State, Terms
 from bitcal_tts.serving.status import described
+from bitcal_tts.serving.trying import Trying
 from bitcal_tts.traces.looks import LookTable
 
 GROWTH = 3
@@ -188,15 +188,18 @@ class Pilot:
         """Find out by side requests what stops of a request would have come to, to learn from it and to try a round."""
         found: Tried | None = None
         standing, served = self.state.standing, self.state.served
+        trying = Trying(observed, ended)
         try:
             async with self._limiter:
                 if of is None:
-                    found = await _asked(observed, ended, spread(len(observed.places), ASKED, self._chance()))
+                    trial = None
+                    await trying.ask(spread(len(observed.places), ASKED, self._chance()))
                 else:
-                    table = await to_thread.run_sync(lambda: observed.table().judged(of.scorer.scores))
-                    found = await _tried(table, observed, ended, of.thresholds, self._wanted(of))
+                    trial = await trying.trial(of, self._wanted(of))
+                learned, kept = trying.learned(), None
                 if standing is not None and served is not None:
-                    found = await _with_kept(found, observed, ended, standing, served)
+                    kept = (await trying.trial(standing, range(served, served + 1))).kept(served)
+                found = Tried(learned, trial, trying.spent, kept)
         except ServerError as error:
             _LOG.warning("a side request failed: %s", error)
         finally:
@@ -381,43 +384,3 @@ class Pilot:
     def status(self) -> dict[str, Any]:
         """For people and the page."""
         return described(self.name, self.remembered())
-
-
-async def _asked(observed: Observed, ended: Ended, looks: Sequence[int]) -> Tried:
-    """What stops of a request at some of its looks would have answered."""
-    answers, all_spent = {}, 0
-    for look in looks:
-        _, answers[look], spent = await ended.if_stopped(observed.places[look])
-        all_spent += spent
-    return Tried(observed.asked(answers), None, all_spent)
-
-
-async def _tried(judged: LookTable, observed: Observed, ended: Ended, thresholds: list[float], wanted: range) -> Tried:
-    """What each of the wanted thresholds would have done to a request."""
-    full = int(judged.full_tokens[0])
-    trial = Trial([None] * len(thresholds), [None] * len(thresholds), full, float(judged.first_scores()[0]))
-    found: dict[WouldBe, tuple[bool, int]] = {}
-    answers: dict[int, str | None] = {}
-    all_spent = 0
-    for which in wanted:
-        look = int(judged.first_looks(thresholds[which])[0])
-        where = observed.places[look] if look >= 0 else observed.forced
-        if where is None:
-            trial.lost[which], trial.cost[which] = False, full
-            continue
-        if where not in found:
-            tokens, answer, spent = await ended.if_stopped(where)
-            all_spent += spent
-            found[where] = not observed.is_same(answer), tokens
-            if look >= 0:
-                answers[look] = answer
-        trial.lost[which], trial.cost[which] = found[where]
-    return Tried(observed.asked(answers), trial, all_spent)
-
-
-async def _with_kept(found: Tried, observed: Observed, ended: Ended, standing: Round, served: int) -> Tried:
-    """What was found out, and what the promise that stands would have made of the request."""
-    judged = await to_thread.run_sync(lambda: observed.table().judged(standing.scorer.scores))
-    _, trial, spent, _ = await _tried(judged, observed, ended, standing.thresholds, range(served, served + 1))
-    kept = None if trial is None else trial.kept(served)
-    return found._replace(spent=found.spent + spent, kept=kept)
