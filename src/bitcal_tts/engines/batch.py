@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
@@ -135,16 +135,17 @@ class Batch:
         self.under_way: _Chunk | None = None
         self.given = 0
         """Steps that the device has been given."""
+        self.begun = 0.0
+        """When the device began with what is under way, if nothing came between."""
         self.pace = Pace(chunk_size)
         self.since_joined = 0
         """Steps since rows could join; where nobody works ahead they join together, a chunk after the last."""
         # Looking at tokens is free on the CPU; elsewhere it would stall the device at every token.
-        eos = torch.tensor(sorted(model.eos_token_ids), dtype=torch.long)
-        self.stop = eos if model.device.type == "cpu" else None
+        looks = model.device.type == "cpu" and not self.slots.works_ahead
+        self.stop = torch.tensor(sorted(model.eos_token_ids), dtype=torch.long) if looks else None
 
     def run(self) -> Iterator[Completion]:
         """Decode until nobody is left, yielding each completion as it ends."""
-        self.host = self.host_for()
         try:
             while self.rows or self.waiting or self.ready:
                 try:
@@ -153,7 +154,13 @@ class Batch:
                     yield from self._catch_up()
                     self._begin_again(error)
         finally:
-            self.host.close()
+            if "host" in self.__dict__:
+                self.host.close()
+
+    @cached_property
+    def host(self) -> Host:
+        """Whoever looks after the rows; it takes a while to be there, and by then the device has something to do."""
+        return self.host_for()
 
     def _run(self) -> Iterator[Completion]:
         self._fill()
@@ -172,7 +179,9 @@ class Batch:
 
     def _has_time(self) -> bool:
         """Whether nothing else is to be done: the device has enough to do for now, or will have nothing more."""
-        return self.under_way is None or self.under_way.steps.under_way
+        if self.under_way is None:
+            return True
+        return time.perf_counter() < self.begun + self.pace.patience(self.under_way.steps.ids.shape[1])
 
     def _catch_up(self) -> Iterator[Completion]:
         """Wait for the chunk under way and for all that rows have to say, so that nothing is under way."""
@@ -221,6 +230,7 @@ class Batch:
     def _hand_over(self, chunk: _Chunk) -> None:
         """Let whoever looks after the rows have what they wrote, as far as it is theirs."""
         chunk.steps.wait()
+        self.begun = time.perf_counter()
         seconds = chunk.steps.seconds
         if seconds is not None:
             self.pace.note(chunk.steps.ids.shape[1], seconds)

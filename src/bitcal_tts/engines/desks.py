@@ -20,6 +20,7 @@ from bitcal_tts.halting.controller import Probe
 
 _ROWS_EACH = 4  # rows in flight that are worth a process
 _MOST = 24
+_BEHIND = 3  # chunks that a process may owe answers for, while it is handed the next
 _PATIENCE = 5e-4  # seconds between looks at whether the device needs more to do
 
 
@@ -77,7 +78,7 @@ class Desks:
         """What has come, and what is worth waiting for."""
         said: Replies = {}
         while waiting := {end: i for i, end in enumerate(self._ends) if self._unanswered[i]}:
-            behind = max(self._unanswered) > 1
+            behind = max(self._unanswered) > _BEHIND
             ready = wait(list(waiting), timeout=None if behind else _PATIENCE if patient() else 0)
             for end in ready:
                 said |= self._receive(waiting[end])

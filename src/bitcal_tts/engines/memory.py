@@ -34,6 +34,16 @@ def garbage_left_alone() -> Iterator[None]:
             gc.enable()
 
 
+@contextmanager
+def garbage_elsewhere() -> Iterator[None]:
+    """While what is there by now stays there: garbage is looked for among what is made from now on."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def _available() -> int:
     """Bytes of the host's memory that can be had without swapping; of an unknown host, plenty."""
     try:

@@ -1,4 +1,4 @@
-"""How many steps a device is given at a time."""
+"""How many steps a device is given at a time, and when."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections import deque
 
 _ENOUGH = 0.015  # seconds of work that a device is given at least
+_LEAD = 0.005  # seconds before it is done that it is given more
 
 
 class Pace:
@@ -26,5 +27,13 @@ class Pace:
     def note(self, steps: int, seconds: float) -> None:
         """So many took so long; once in a while longer, where one is captured or others use the device."""
         self._took.append(seconds / steps)
-        enough = _ENOUGH / max(min(self._took), 1e-9)
+        enough = _ENOUGH / max(self._step, 1e-9)
         self.steps = min(self._most, 1 << math.ceil(math.log2(max(1.0, enough))))
+
+    def patience(self, steps: int) -> float:
+        """Seconds for which a device that begins with so many steps need not be given more."""
+        return steps * self._step - _LEAD
+
+    @property
+    def _step(self) -> float:
+        return min(self._took, default=0.0)

@@ -26,7 +26,6 @@ from bitcal_tts.engines.steps import HostCopies, Steps, event_now
 
 Tensor = torch.Tensor
 _FORCED = 32  # tokens of a landing that buffers are made for; they grow
-_SOON = 3  # of so many steps one is enough for the host to give the device more to do; of few, the last one
 _COLUMNS = 64  # widths in half precision on a processor are multiples of this
 _SPARE = 2  # a cache that takes less than one in so many of the bytes there are is made whole at once
 
@@ -81,7 +80,6 @@ class Slots:
         self._due = False  # tokens were chosen that the model has not read yet
         self._filled = 0
         self._begun: Any = None
-        self._soon: Any = None
         self._copies = HostCopies()
 
     @property
@@ -264,7 +262,7 @@ class Slots:
         self._cosines.fill_(math.nan)
         if self.device.type != "cuda":
             return Steps(ids, signals, cosines, hidden)
-        return Steps(ids, signals, cosines, hidden, self._begun, self._soon, event_now())
+        return Steps(ids, signals, cosines, hidden, self._begun, event_now())
 
     def suits(self, size: range, decoding: Decoding, *, steps: int, every: int, longest: int, most_new: int) -> bool:
         """Whether these slots, when they are free, will do for other requests; `size`: so many slots."""
@@ -335,10 +333,8 @@ class Slots:
         self.reserve(width)
         rows = min(self.size, few_sizes(self.count))
         self._begun = event_now()
-        for left in reversed(range(steps)):
+        for _ in range(steps):
             self._captured.run(rows, min(bucket(width), self._cache.capacity))
-            if left == min(max(1, steps // _SOON), steps - 1):
-                self._soon = event_now()
         self.lengths[: self.count] += steps
         self._filled += steps
 

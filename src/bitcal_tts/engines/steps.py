@@ -21,15 +21,8 @@ class Steps(NamedTuple):
     hidden: Tensor | None
     begun: Any = None
     """An event before the first of the steps; None where nobody works ahead, as all events."""
-    soon: Any = None
-    """An event a little before the last of them."""
     ready: Any = None
     """An event that the copies to the host wait for."""
-
-    @property
-    def under_way(self) -> bool:
-        """Whether the device will not be done with them soon."""
-        return self.soon is not None and not self.soon.query()
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:

@@ -17,7 +17,7 @@ from bitcal_tts.engines.checkpoint import Checkpoint
 from bitcal_tts.engines.desks import host_for
 from bitcal_tts.engines.forks import probe_forks
 from bitcal_tts.engines.forward import Forward
-from bitcal_tts.engines.memory import garbage_left_alone
+from bitcal_tts.engines.memory import garbage_elsewhere, garbage_left_alone
 from bitcal_tts.engines.row import Row
 from bitcal_tts.engines.sampling import token_signals, unit_rows
 from bitcal_tts.engines.slots import Slots
@@ -111,22 +111,23 @@ class TransformersEngine:
         decoding = decoding or Decoding()
         with garbage_left_alone():
             rows = self._rows(requests, decoding, chunk_size)
-        in_flight = min(batch_size, len(rows))
-        batch = Batch(
-            self._forward,
-            rows,
-            decoding,
-            batch_size=batch_size,
-            chunk_size=chunk_size,
-            keep_hidden=keep_hidden,
-            slots_for=self._slots_for,
-            host_for=lambda: host_for(
-                rows, self._forward.eos_token_ids, in_flight=in_flight, processes=self._processes
-            ),
-            probe=lambda forks: self.probe(forks, batch_size=batch_size),
-        )
+            in_flight = min(batch_size, len(rows))
+            batch = Batch(
+                self._forward,
+                rows,
+                decoding,
+                batch_size=batch_size,
+                chunk_size=chunk_size,
+                keep_hidden=keep_hidden,
+                slots_for=self._slots_for,
+                host_for=lambda: host_for(
+                    rows, self._forward.eos_token_ids, in_flight=in_flight, processes=self._processes
+                ),
+                probe=lambda forks: self.probe(forks, batch_size=batch_size),
+            )
         try:
-            yield from batch.run()
+            with garbage_elsewhere():
+                yield from batch.run()
         finally:
             self._give_back(batch.slots)
 
