@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,3 +36,9 @@ def test_pieces_do_not_matter(cuts: list[int]) -> None:
 
 def test_a_prompt_that_opens_the_thinking() -> None:
     assert split(ThinkMarkers(None, "</think>"), ["a </", "think>", "\n\nb"]) == {"thought": "a ", "said": "b"}
+
+
+@pytest.mark.parametrize("pieces", [["a </", "think>", "\n\nb"], ["a </think>\n\nb"]])
+def test_a_thinking_that_ends_and_never_began_was_said(pieces: list[str]) -> None:
+    """In a stream it has been told by then; the marker is not."""
+    assert split(ThinkMarkers("<think>", "</think>"), pieces) == {"thought": "", "said": "a b"}

@@ -72,13 +72,13 @@ class Log:
             else:
                 self.faults += 1
                 told += [text] * (len(told) < _TOLD_FAULTS)
+        if not first:
+            why = f"; record {told[0].line} of {self.faults} {told[0].why}" if told else ""
+            raise ValueError(f"{path} holds no text that can be used{why}")
         for fault in told:
             note(f"note: {path}, record {fault.line} {fault.why}: it is left out")
         if self.faults > len(told):
             note(f"note: {path}: {self.faults} of {self.n + self.faults} records are left out in all")
-        if not first:
-            why = f"; record {told[0].line} {told[0].why}" if told else ""
-            raise ValueError(f"{path} holds no text that can be used{why}")
         self.model = next((text.model for text in first if text.model), None)
         self.answers = answers or format_of(first)
         self.close = close or closing_of([text.response for text in first])

@@ -20,7 +20,9 @@ def check_writable(out: Path) -> None:
             file.write(bytes(_LEAST))
             file.flush()
     except OSError as error:
-        raise ValueError(f"nothing can be written to {out}: {place}: {error.strerror}; choose another --out") from None
+        raise ValueError(
+            f"nothing can be written to {out}: making a file in {place} fails ({error.strerror}); choose another --out"
+        ) from None
 
 
 def place_of_results(home: Path, key: dict[str, Any], *, inside: bool = False) -> Path:

@@ -80,12 +80,19 @@ def print_table(
     from rich.console import Console
     from rich.table import Table
 
+    terminal = Console()
+    width = min(width, max(NARROW, terminal.width)) if terminal.is_terminal else width
+    columns = list(zip(names, *rows, strict=True))
+    fits = sum(3 + max(map(len, column)) for column in columns) < width
     table = Table(title=title or None, title_justify="left", title_style="bold")
-    for name in names:
-        table.add_column(name, justify="left" if name in _WORDS else "right")
+    for i, (name, *cells) in enumerate(columns):
+        whole = name in _WORDS and not fits  # words stay whole, numbers are folded; nothing is cut off
+        table.add_column(name, justify="left" if name in _WORDS else "right", overflow="fold", no_wrap=whole)
+        if whole:
+            longest = max((len(word) for cell in cells for word in cell.split()), default=1)
+            columns[i] = (name, *(fill(cell, longest) for cell in cells))
     for i, row in enumerate(rows):
         if sections and i and row[0] != rows[i - 1][0]:
             table.add_section()
-        table.add_row(*row)
-    terminal = Console()
-    Console(width=min(width, max(NARROW, terminal.width)) if terminal.is_terminal else width).print(table)
+        table.add_row(*(column[1 + i] for column in columns))
+    Console(width=width).print(table)

@@ -19,7 +19,8 @@ class Apart:
     """
 
     def __init__(self, markers: ThinkMarkers | None) -> None:
-        self._markers = markers
+        self._opening = None if markers is None else markers.opening
+        self._close = None if markers is None else markers.close
         self._stage = "said" if markers is None else "thought" if markers.opening is None else "before"
         self._held = ""
         self._fresh = False
@@ -29,24 +30,26 @@ class Apart:
         self._held += text
         found: list[tuple[str, str]] = []
         while True:
-            marker = self._next_marker()
-            if marker is None:
-                return found + self._released(len(self._held))
-            at = self._held.find(marker)
-            if at < 0:
-                return found + self._released(len(self._held) - _overlap(self._held, marker))
+            markers = self._next_markers()
+            places = [(at, marker) for marker in markers if (at := self._held.find(marker)) >= 0]
+            if not places:
+                held_back = max((_overlap(self._held, marker) for marker in markers), default=0)
+                return found + self._released(len(self._held) - held_back)
+            at, marker = min(places)
             found += self._released(at)
             self._held, self._fresh = self._held[len(marker) :], True
-            self._stage = "thought" if self._stage == "before" else "said"
+            self._stage = "thought" if marker == self._opening else "said"
 
     def rest(self) -> list[tuple[str, str]]:
         """What was held back, at the end."""
         return self._released(len(self._held))
 
-    def _next_marker(self) -> str | None:
-        if self._markers is None or self._stage == "said":
-            return None
-        return self._markers.opening if self._stage == "before" else self._markers.close
+    def _next_markers(self) -> list[str]:
+        """Those that may come now; a model may end a thinking that it never began, and all of it was said then."""
+        if self._stage == "said":
+            return []
+        expected = (self._opening, self._close) if self._stage == "before" else (self._close,)
+        return [marker for marker in expected if marker is not None]
 
     def _released(self, n: int) -> list[tuple[str, str]]:
         text, self._held = self._held[:n], self._held[n:]
