@@ -31,7 +31,7 @@ from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.engines.wire import Standing
 from bitcal_tts.evaluation.statistics import wilson
 from bitcal_tts.files import write_json
-from bitcal_tts.halting.session import answer_of
+from bitcal_tts.halting.stopping import answer_of
 from bitcal_tts.serving.generation import Generation
 from bitcal_tts.tasks import load_task
 from bitcal_tts.tiny import models

@@ -226,7 +226,7 @@ MUTATIONS = (
         "(sentence.rfind(word), len(word))", "sentence.rfind(word)", "tests/halting/test_values.py",
     ),
     Mutation(
-        "what a text weighs in its thinking counts as its answer", "halting/session.py",
+        "what a text weighs in its thinking counts as its answer", "halting/stopping.py",
         "format.unfinished(text) if thinking.inside else format.value(text)", "format.value(text)",
         "tests/halting/test_answers.py",
     ),

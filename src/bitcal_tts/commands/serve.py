@@ -31,11 +31,12 @@ from bitcal_tts.halting.identity import DECODING, Identity, IdentityError
 from bitcal_tts.halting.methods import build_method, parameters_of
 from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.serving import demo
-from bitcal_tts.serving.app import Limits, Policy, Sidecar
+from bitcal_tts.serving.app import Sidecar
 from bitcal_tts.serving.autopilot import Autopilot
 from bitcal_tts.serving.door import LOCAL, Door
 from bitcal_tts.serving.memory import TEXTS, Memory, states
 from bitcal_tts.serving.pages import About
+from bitcal_tts.serving.policy import Limits, Policy
 from bitcal_tts.serving.state import Terms
 from bitcal_tts.serving.status import described, in_words
 from bitcal_tts.serving.upstream import Upstream

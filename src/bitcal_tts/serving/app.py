@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,67 +18,22 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from bitcal_tts.engines.base import Decoding
-from bitcal_tts.engines.wire import Prompt, ServerError
-from bitcal_tts.halting.controller import Controller, Decision
-from bitcal_tts.halting.handing import name_of
-from bitcal_tts.halting.identity import KEYS, UNKNOWN, Identity, IdentityError
-from bitcal_tts.halting.methods import to_the_end
-from bitcal_tts.halting.profile import ProfileError
-from bitcal_tts.halting.session import Session
-from bitcal_tts.halting.signals import TEXT_ONLY
+from bitcal_tts.engines.wire import ServerError
 from bitcal_tts.serving.asked import Asked, BadRequestError, read_asked
 from bitcal_tts.serving.autopilot import Autopilot
-from bitcal_tts.serving.course import Course
-from bitcal_tts.serving.door import Door, failure
+from bitcal_tts.serving.door import failure
 from bitcal_tts.serving.generation import Generation
 from bitcal_tts.serving.metrics import Metrics
 from bitcal_tts.serving.openapi import schema
-from bitcal_tts.serving.pages import PATHS, About, page
+from bitcal_tts.serving.pages import PATHS, page
+from bitcal_tts.serving.policy import Planner, Policy
 from bitcal_tts.serving.shapes import Answer
-from bitcal_tts.serving.state import Setting
 from bitcal_tts.serving.upstream import Upstream, UpstreamError
 
 HEADER = "x-bitcal"
 """Says of every response whether it was controlled, and if not, why."""
 _GONE = 499  # nobody reads it: the client has hung up
 _LOG = logging.getLogger("bitcal.serve")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a client may ask of the sidecar.
-
-    Attributes:
-        open: Requests at once.
-        seconds: That a generation may take.
-    """
-
-    open: int = 256
-    seconds: float = 3600.0
-
-
-@dataclass(frozen=True)
-class Policy:
-    """How requests are controlled.
-
-    Attributes:
-        build: Makes a method: by name, profile and budget, where a request names them.
-        budget: Most tokens of any request.
-        temperature: Where a client does not say.
-        door: Who may come in.
-        about: What the page says of it.
-        limits: What they may ask for.
-        first: Most tokens of the first server, where a second one goes on with what is not settled by then.
-    """
-
-    build: Callable[[str | None, str | None, int], Controller]
-    budget: int = 4096
-    temperature: float = 1.0
-    door: Door = field(default_factory=Door)
-    limits: Limits = Limits()
-    about: About = field(default_factory=About)
-    first: int | None = None
 
 
 class Sidecar:
@@ -100,6 +54,7 @@ class Sidecar:
         second: Upstream | None = None,
     ) -> None:
         self._upstream, self._policy, self.autopilot, self._second = upstream, policy, autopilot, second
+        self._planner = Planner(upstream, policy, autopilot, second)
         self._door = policy.door
         self.metrics = Metrics()
         self._places = CapacityLimiter(policy.limits.open)
@@ -221,14 +176,14 @@ class Sidecar:
         changed = await self._upstream.changed()
         if changed is not None:
             return await self._pass_on(request, unread, changed)
-        prompt = await to_thread.run_sync(self._prompt, asked)
+        prompt = await to_thread.run_sync(self._planner.prompt, asked)
         try:
-            course = self._course(asked, prompt)
+            course = self._planner.course(asked, prompt)
         except ValueError as error:
             if isinstance(error, BadRequestError):
                 raise
             return await self._pass_on(request, unread, str(error))  # a promise that does not hold here, or no signals
-        second = None if self._second is None else partial(self._on_second, asked)
+        second = None if self._second is None else partial(self._planner.on_second, asked)
         generation = Generation(self._upstream, course, prompt, asked.decoding, asked.seed, second)
         try:
             self._places.acquire_on_behalf_of_nowait(generation)
@@ -325,79 +280,6 @@ class Sidecar:
         if "bitcal" not in told:
             return asked, body
         return asked, json.dumps({key: value for key, value in told.items() if key != "bitcal"}).encode()
-
-    def _on_second(self, asked: Asked) -> tuple[Upstream, Prompt]:
-        assert self._second is not None
-        return self._second, self._prompt(asked, self._second)
-
-    def _prompt(self, asked: Asked, upstream: Upstream | None = None) -> Prompt:
-        engine = (upstream or self._upstream).engine
-        if not asked.chat:
-            return engine.wire.text_prompt(asked.prompt)
-        return engine.wire.prompt(asked.messages, {**engine.template_options, **asked.options})
-
-    def _course(self, asked: Asked, prompt: Prompt) -> Course:
-        """What a request will take, with a cap that the model has room for."""
-        engine, policy = self._upstream.engine, self._policy
-        cap = min(policy.budget, asked.cap or policy.budget)
-        room = cap if engine.max_positions is None else min(cap, engine.max_positions - prompt.tokens)
-        if room < 1:
-            raise BadRequestError(
-                f"the prompt has {prompt.tokens:,} tokens, and the model takes {engine.max_positions:,}"
-            )
-        identity = engine.identity(Decoding(**{**vars(asked.decoding), "seed": 0}))
-        identity = identity.with_known(template_options={**engine.template_options, **asked.options})
-        options: dict[str, Any] = {
-            "identity": identity, "question": asked.question, "count_tokens": lambda text: len(engine.encode(text))
-        }  # fmt: skip
-        piloted = self.autopilot is not None and asked.method is None and asked.profile is None
-        if piloted and cap == room:
-            return self._piloted(identity, cap, options)
-        budget = room
-        if self._second is not None and policy.first is not None and not piloted and policy.first < room:
-            budget = policy.first
-            options["identity"] = identity.with_known(handed_to=name_of(self._second.engine.describe()))
-        try:
-            method = to_the_end(room) if piloted else policy.build(asked.method, asked.profile, budget)
-        except (ProfileError, IdentityError):
-            raise
-        except ValueError as error:
-            raise BadRequestError(str(error)) from None
-        looks: list[tuple[int, float]] = []
-        if asked.trace:
-
-            def note(decision: Decision) -> None:
-                if decision.score is not None:
-                    looks.append((decision.tokens, decision.score))
-
-            options["watch"] = note
-        reads = method.needs or method.promises or asked.trace
-        signals = engine.signals(method.parameters.chunk_size) if reads else TEXT_ONLY
-        course = Course(Session(method, signals=signals, **options))
-        course.looks = looks
-        course.cap = room if budget < room else None
-        return course
-
-    def _piloted(self, identity: Identity, cap: int, options: dict[str, Any]) -> Course:
-        """A request of which the autopilot decides what becomes."""
-        engine = self._upstream.engine
-        assert self.autopilot is not None
-        signals = engine.signals(1)
-        # The traffic is what it is: what is asked, and what nobody tells of the server, is part of it.
-        tied = identity.without("system").with_known(signals=str(signals), budget=cap)
-        tied = tied.declare({key: "as served" for key in KEYS if tied[key] is UNKNOWN})
-        options["identity"] = tied
-        setting = Setting(
-            identity=tied,
-            bits=engine.bits,
-            budget=cap,
-            answers=self.autopilot.answers,
-            markers=engine.thinking or (None, None),
-        )
-        pilot = self.autopilot.pilot(setting)
-        if pilot is None:
-            raise ValueError("requests come with too many settings for the autopilot to learn about each")
-        return pilot.course(signals=signals, **options)
 
 
 class _Owned(StreamingResponse):

@@ -18,7 +18,7 @@ from bitcal_tts.halting.controller import Probe
 from bitcal_tts.halting.exchange import Ask, Directive, End, Force, SessionOutcome, Tokens, WouldBe
 from bitcal_tts.halting.handing import is_handed_over
 from bitcal_tts.halting.policy import Action
-from bitcal_tts.halting.session import stopped
+from bitcal_tts.halting.stopping import stopped
 from bitcal_tts.serving.course import Course
 from bitcal_tts.serving.upstream import Upstream
 
