@@ -54,10 +54,13 @@ class Sidecar:
         second: Upstream | None = None,
     ) -> None:
         self._upstream, self._policy, self.autopilot, self._second = upstream, policy, autopilot, second
-        self._planner = Planner(upstream, policy, autopilot, second)
         self._door = policy.door
         self.metrics = Metrics()
         self._places = CapacityLimiter(policy.limits.open)
+
+    @property
+    def _planner(self) -> Planner:
+        return Planner(self._upstream, self._policy, self.autopilot, self._second)
 
     def application(self) -> Starlette:
         """As ASGI has it."""
