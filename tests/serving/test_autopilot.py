@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +33,18 @@ from bitcal_tts.serving.trying import Trying
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 
 
+def stops(running: Any) -> bool:
+    return bool(running.sidecar.autopilot.status()[0]["phase"] == "stopping")
+
+
+def ask_until_it_stops(running: Any, seeds: Iterator[int]) -> None:
+    for seed in itertools.islice(seeds, 7):
+        ask(running, 30, seed=seed)
+        if stops(running):
+            return
+    pytest.fail(str(running.sidecar.autopilot.status()[0]["events"]))
+
+
 def test_it_learns_promises_stops_and_remembers(start: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = (
         "--risk", "0.3", "--confidence", "0.6", "--learn", "0.75", "--first", "40", "--budget", "320", "--state",
@@ -41,13 +55,12 @@ def test_it_learns_promises_stops_and_remembers(start: Any, tmp_path: Path, caps
         first = ask(running, 2, seed=1)
         assert {one.bitcal["autopilot"]["phase"] for one in first} == {"learning"}
         assert all(one.bitcal["method"] == "autopilot" and one.bitcal["reason"] in ("eos", "budget") for one in first)
-        for seed in range(2, 9):
-            answers = ask(running, 30, seed=seed)
-            if running.sidecar.autopilot.status()[0]["phase"] == "stopping":
+        seeds = itertools.count(2)
+        for _ in range(3):  # what is promised with so little confidence may be broken, and is then taken back
+            ask_until_it_stops(running, seeds)
+            answers = ask(running, 40, seed=next(seeds))
+            if stops(running):
                 break
-        else:
-            pytest.fail(str(running.sidecar.autopilot.status()[0]["events"]))
-        answers = ask(running, 40, seed=99)
         roles = [one.bitcal["autopilot"]["role"] for one in answers]
         assert "stopped" in roles and "watched" in roles
         halted = [one for one in answers if one.bitcal["reason"] == "settled"]
