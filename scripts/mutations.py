@@ -305,6 +305,14 @@ MUTATIONS = (
         "energy of a method is that of the whole", "commands/replay.py",
         'took["joules"] / took["tokens"] * row["avg_tokens"]', 'took["joules"] / took["items"]', "tests/test_report.py",
     ),
+    Mutation(
+        "a device waits for whoever reads slowly", "engines/desks.py",
+        "max(self._unanswered) > _BEHIND", "max(self._unanswered) > 1", "tests/engines/test_slots.py",
+    ),
+    Mutation(
+        "a thinking that ends and never began leaves its marker", "serving/shapes.py",
+        "(self._opening, self._close) if self._stage", "(self._opening,) if self._stage", "tests/serving/test_shapes.py",
+    ),
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from short_task import SHORT
 
 from bitcal_tts.cli import COMMANDS, main
 from bitcal_tts.commands import progress as progress_module
+from bitcal_tts.commands.progress import progress
 from bitcal_tts.engines.graphs import CaptureWarning
 from bitcal_tts.evaluation.verdict import verdict
 
@@ -558,3 +559,33 @@ def test_the_verdict_measures_against_what_it_names() -> None:
     ]  # fmt: skip
     assert "complete saves 25.0 % of them" in verdict(rows, tests)
     assert "adaptive saves 37.5 % of them" in verdict(rows[:2], tests)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_no_wider_than_the_terminal(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 80
+    if "example:" in told:  # what goes on in the next line is one command again
+        commands = told.partition("example:")[2].replace("\\\n     ", "")
+        assert commands.count("\n  bitcal ") >= 1 and "\0" not in commands
+
+
+def test_who_watches_a_log_is_told_that_all_is_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with progress("working", 3, quiet=False) as advance:
+        monkeypatch.setattr(progress_module, "_EVERY", 0.0)
+        advance(1)
+        monkeypatch.setattr(progress_module, "_EVERY", 1e9)
+        advance(2)
+    assert [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "working", "working: 1 of 3 (33 %)", "working: 3 of 3 (100 %)",
+    ]  # fmt: skip
+    with progress("working", 3, quiet=False) as advance:
+        advance(3)
+    assert capsys.readouterr().err == "working\n"  # nobody has waited for that

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
@@ -54,6 +56,31 @@ and promises how often that will be too early.
   bitcal doctor                 what this machine can run, and what is missing
 
 All commands: bitcal --help. Each has an example: bitcal COMMAND --help."""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """What stands below the options is as wide as they are: sentences are filled, commands go on in the next line."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(self._filled(part, width) for part in text.split("\n\n"))
+
+    def _filled(self, part: str, width: int) -> str:
+        lines = part.splitlines()
+        if not any(line.startswith("  ") for line in lines):
+            return textwrap.fill(part, width, break_on_hyphens=False)
+        return "\n".join(one for line in lines for one in self._command(line, width))
+
+    def _command(self, line: str, width: int) -> list[str]:
+        """A command of an example, with a backslash wherever it goes on; what is said of it stands above it then."""
+        if len(line) <= width:
+            return [line]
+        command, _, comment = line.partition("  # ")
+        together = re.sub(r"(?<= )(-\S+) (?=[^-])", r"\1\0", command.rstrip())  # an option and its value
+        parts = textwrap.wrap(
+            together, width - 2, subsequent_indent="      ", break_on_hyphens=False, break_long_words=False
+        )
+        written = [f"{one} \\" for one in parts[:-1]] + parts[-1:]
+        return [*([f"  # {comment}"] if comment else []), *(one.replace("\0", " ") for one in written)]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -139,7 +166,7 @@ def parser_for(names: Collection[str], arguments: Sequence[str] = ()) -> tuple[_
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
     filled = {}
     for name, summary in COMMANDS.items():
-        sub = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        sub = commands.add_parser(name, help=summary, formatter_class=_Formatter)
         sub.set_defaults(command=name)
         if name in names:
             _fill(sub, name, list(arguments))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -75,3 +76,19 @@ def test_a_file_of_settings_is_checked_like_a_command_line(
     with pytest.raises(SystemExit):
         main(["serve", "--config", str(config)])
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_a_demo_that_is_told_to_end_leaves_nothing_behind(told: signal.Signals, tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp", reason="the llama.cpp server is not installed")
+    port = free_port()
+    command = [sys.executable, "-m", "bitcal_tts", "serve", "--demo", "--port", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}) as process:
+        try:
+            wait_for(f"http://127.0.0.1:{port}", process)
+            assert list(tmp_path.glob("*/*.gguf"))
+            process.send_signal(told)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    assert not list(tmp_path.glob("*/*"))

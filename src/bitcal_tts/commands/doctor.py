@@ -71,8 +71,9 @@ def run(args: argparse.Namespace) -> None:
         advice = "" if part["version"] else f"   {install_command(part['extra'])}"
         print(f"  {part['package']:<14} {state:<14} {part['purpose']}{advice}")
     print("engines:")
+    widest = max(len(engine["engine"]) for engine in found["engines"])
     for engine in found["engines"]:
-        print(f"  {engine['engine']:<14} {'here' if engine['here'] else engine['install']}")
+        print(f"  {engine['engine']:<{widest}} {'here' if engine['here'] else engine['install']}")
     print(f"weight precisions here: {', '.join(map(str, found['bits'])) or 'none'}")
     print(f"compute dtype by default: {found['compute_dtype'] or 'unknown without torch'}")
     print(f"models in the box: {', '.join(found['models']) or 'none'}")

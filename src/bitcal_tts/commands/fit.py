@@ -32,7 +32,7 @@ EXAMPLE = """example:
   bitcal fit traces/imported --from starter --risk 0.02 --out profile.json
 
 With --confidence, at most --risk of all requests are right at full length and wrong when stopped. Several folders of
-one model are pooled, each precision with a threshold of its own. The last line adds a precision to a profile that is
+one model are pooled, each precision with a threshold of its own. With --profile a precision is added to one that is
 there: its scorer is kept, and nine tenths of the items certify the threshold (for 1 % at least 230 without a loss)."""
 
 

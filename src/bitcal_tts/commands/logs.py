@@ -30,7 +30,9 @@ def add_columns(parser: Any) -> None:
     for name, what in _COLUMNS:
         group.add_argument(f"--{name}", metavar="NAME", help=f"column with {what}; dots lead inside")
     group.add_argument("--tokenizer", metavar="FILE|HUB_ID", help="counts the tokens (default: an approximation)")
-    group.add_argument("--answers", choices=tuple(FORMATS), help="how answers are written")
+    group.add_argument(
+        "--answers", choices=tuple(FORMATS), metavar="FORMAT", help=f"how answers are written: {', '.join(FORMATS)}"
+    )
     group.add_argument("--close", metavar="MARK", help="what ends the thinking, such as </think>")
 
 

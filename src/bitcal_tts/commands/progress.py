@@ -63,6 +63,8 @@ def progress(title: str, total: int | None, *, quiet: bool, then: str | None = N
             yield advance
         finally:
             over.set()
+            for one in lines:
+                one.end()
 
 
 def _tell(lines: Sequence[_Lines], over: threading.Event) -> None:
@@ -77,6 +79,8 @@ class _Lines:
     def __init__(self, title: str, total: int | None) -> None:
         self._title, self._total, self._done = title, total, 0
         self._began = self._said = time.monotonic()
+        self._told: int | None = None
+        """How much was done when that was last said; None where nobody has waited so long."""
 
     def advance(self, items: int) -> None:
         """Some more is done."""
@@ -90,11 +94,18 @@ class _Lines:
 
     def tell(self) -> None:
         """Say how far it is, if nobody has for a while."""
-        now = time.monotonic()
-        if now - self._said >= _EVERY:
-            self._said = now
-            of = "" if not self._total else f" of {self._total:,} ({100 * self._done // self._total} %)"
-            note(f"{self._title}: {self._done:,}{of}, {now - self._began:.0f} s")
+        if time.monotonic() - self._said >= _EVERY:
+            self._say()
+
+    def end(self) -> None:
+        """Say that all is done, to those who have waited for it."""
+        if self.finished and self._told is not None and self._told != self._done:
+            self._say()
+
+    def _say(self) -> None:
+        self._said, self._told = time.monotonic(), self._done
+        of = "" if not self._total else f" of {self._total:,} ({100 * self._done // self._total} %)"
+        note(f"{self._title}: {self._done:,}{of}, {self._said - self._began:.0f} s")
 
 
 def note(text: str) -> None:

@@ -6,7 +6,9 @@ import argparse
 import json
 import logging
 import os
+import signal
 import socket
+import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -124,6 +126,8 @@ def run(args: argparse.Namespace) -> None:
     if args.escalate_after is not None and not 0 < args.escalate_after < args.budget:
         raise ValueError(f"--escalate-after must be 1 to the budget, {args.budget}; got {args.escalate_after}")
     with ExitStack() as opened:
+        # Being told to end is an end like any other: files and servers of our own are cleared away.
+        opened.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)))
         engine = _engine(args, opened)
         policy = policy_of(args, engine)
         pilot = autopilot_of(args, opened)
