@@ -339,3 +339,15 @@ def test_complete_stops_where_the_method_does() -> None:
     assert [outcome.tokens for outcome in found] == stops.tokens.tolist()
     assert [outcome.correct for outcome in found] == stops.correct.tolist()
     assert 0 < stops.halted.sum() < len(texts)
+
+
+def test_simple_rules_read_the_reasoning_and_not_the_write_up() -> None:
+    """What is stated once the thinking is over saves next to nothing, and the method itself does not look there."""
+    thought = "<think>\nShe has 2 and gets 3. Let me see whether that is all there is to it.{}\n</think>\n\n"
+    written = "She has 2 + 3 = 5.\nThe answer is 5.\nThat is what was asked for, and here it is once more.\n#### 5"
+    texts = [
+        replace(text_of(i), response=thought.format(" The answer is 5.\nNow write it up." * (i == 1)) + written)
+        for i in range(2)
+    ]
+    stops = walk_texts(texts, Setting("gsm8k", "</think>")).stated.cut(1.0)
+    assert stops.halted.tolist() == [False, True]
