@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -244,6 +245,14 @@ def test_a_device_is_given_more_a_little_before_it_is_done() -> None:
     assert pace.patience(16) < 0  # nobody knows yet how long it takes
     pace.note(16, 16 * 0.002)
     assert pace.patience(16) == pytest.approx(0.032 - 0.005)
+
+
+def test_garbage_is_looked_for_among_what_is_new_while_requests_are_decoded(thinking_engine: Any) -> None:
+    done = thinking_engine.decode(requests(3, to_the_end(16)), batch_size=2)
+    next(done)
+    assert gc.get_freeze_count() > 0
+    done.close()
+    assert gc.get_freeze_count() == 0
 
 
 def test_a_process_that_dies_is_an_error_in_one_line(thinking_engine: Any) -> None:

@@ -13,19 +13,27 @@ ROWS = [
 ]
 
 
+def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
 def test_a_narrow_table_keeps_words_whole_and_folds_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     print_table("A table", NAMES, ROWS, width=80)
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    text = "\n".join(lines)
-    assert "…" not in text
-    for word in ("halt_cot,", "our looks", "oracle_final"):
-        assert f"│ {word} " in text
-    cells = [
-        "".join(part.strip() for part in column)
-        for column in zip(*(line.split("│")[1:-1] for line in lines if line.startswith("│")), strict=True)
-    ]
-    assert cells[2] == "-2.55e-0519.7" and cells[3] == "looksstatementsmu00.353,lookssentences"
+    lines = lines_of(capsys)
+    assert max(map(len, lines)) <= 80 and not any("…" in line for line in lines)
+    cells = [[part.strip() for part in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+    columns = [[part for part in column if part] for column in zip(*cells, strict=True)]
+    assert columns[0] == ["halt_cot,", "our looks", "oracle_final"]
+    assert "".join(columns[2]) == "-2.55e-0519.7"
+    assert " ".join(columns[3]) == "looks statements mu0 0.353, looks sentences"
+
+
+def test_of_names_that_are_equal_each_stays_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("dynasor, our looks = convergence, our looks", "72.5", "25.7", "28.8", "0.00")]
+    print_table("", ("method", "accuracy %", "saved %", "probes free", "lost %"), rows, width=66)
+    told = "\n".join(lines_of(capsys))
+    assert "│ dynasor, our looks =   │" in told and "│ convergence, our looks │" in told
+    assert "accuracy" in told and "probes" in told  # and so do the words of a column's name
 
 
 def test_a_table_that_fits_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from bitcal_tts.evaluation.tables import ENERGY, joules_cell, lost_cell, points
 
 Row = dict[str, Any]
-_WORDS = ("model", "method", "against", "verdict", "signal", "boundaries", "rule")
+_WORDS = ("model", "method", "against", "verdict", "signal", "boundaries", "rule", "setting")
 
 
 NARROW = 80
@@ -83,16 +83,34 @@ def print_table(
     terminal = Console()
     width = min(width, max(NARROW, terminal.width)) if terminal.is_terminal else width
     columns = list(zip(names, *rows, strict=True))
-    fits = sum(3 + max(map(len, column)) for column in columns) < width
+    # Where there is little room: names of columns go on in the next line, words stay whole, and nothing is cut off.
+    narrow = sum(3 + max(map(len, column)) for column in columns) >= width
+    needs = [max([_longest(name), *map(len, cells)]) for name, *cells in columns]
+    words = [i for i, name in enumerate(names) if name in _WORDS]
+    left = width - 1 - sum(3 + need for i, need in enumerate(needs) if i not in words)
     table = Table(title=title or None, title_justify="left", title_style="bold")
     for i, (name, *cells) in enumerate(columns):
-        whole = name in _WORDS and not fits  # words stay whole, numbers are folded; nothing is cut off
-        table.add_column(name, justify="left" if name in _WORDS else "right", overflow="fold", no_wrap=whole)
-        if whole:
-            longest = max((len(word) for cell in cells for word in cell.split()), default=1)
-            columns[i] = (name, *(fill(cell, longest) for cell in cells))
+        word = i in words
+        table.add_column(
+            fill(name, needs[i]) if narrow else name, justify="left" if word else "right", overflow="fold", no_wrap=word
+        )
+        if word and narrow:
+            room = max([left // len(words) - 3, *map(_longest, cells)])
+            columns[i] = (name, *(_folded(cell, room) for cell in cells))
     for i, row in enumerate(rows):
         if sections and i and row[0] != rows[i - 1][0]:
             table.add_section()
         table.add_row(*(column[1 + i] for column in columns))
     Console(width=width).print(table)
+
+
+def _folded(cell: str, room: int) -> str:
+    """Words in lines; of names that are equal, each stays in one where there is room."""
+    names = cell.split(" = ")
+    together = " = ".join(name.replace(" ", "\0") for name in names)
+    return fill(together if max(map(len, names)) + 2 <= room else cell, room).replace("\0", " ")
+
+
+def _longest(text: str) -> int:
+    """Letters of its longest word, at least one."""
+    return max(map(len, text.split()), default=1)

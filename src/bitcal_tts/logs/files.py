@@ -98,6 +98,8 @@ def _parsed(line: int, raw: bytes) -> Record | Fault:
         values = json.loads(raw.decode("utf-8-sig" if line == 1 else "utf-8"))
     except UnicodeDecodeError as error:
         return Fault(line, f"is not UTF-8 (byte {error.start})")
+    except json.JSONDecodeError as error:  # which calls every record its first line
+        return Fault(line, f"is no JSON: {error.msg}, column {error.colno}")
     except (ValueError, RecursionError) as error:
         return Fault(line, f"is no JSON: {error}")
     return Record(line, values) if isinstance(values, dict) else Fault(line, "is no JSON object")
