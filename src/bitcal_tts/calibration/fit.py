@@ -25,6 +25,10 @@ KINDS = ("logistic", "boosted")
 LABELS = ("gold", "final")
 AMONG = ("all", "right")
 MIN_ITEMS = 40
+SHARE = 0.5
+"""Of the items, for fitting a scorer."""
+SHARE_OF_KNOWN = 0.1
+"""Of the items, where the scorer is known: they say where thresholds may lie."""
 _REFERENCES = 500
 
 
@@ -37,7 +41,7 @@ def fit(
     label: str = "gold",
     features: Sequence[str] = NAMES,
     looks: str = "sentences",
-    share: float = 0.5,
+    share: float = SHARE,
     p_value: str = "binomial",
     among: str = "all",
     joint: bool = False,
@@ -315,7 +319,7 @@ def _split_all(
         if len(questions) < MIN_ITEMS:
             raise ValueError(f"{len(questions)} items at {bits:g} bits are too few: at least {MIN_ITEMS} are needed")
         order = np.random.default_rng(seed).permutation(len(questions)).tolist()
-        drawn = {questions[i] for i in order[: round((0.1 if known else share) * len(questions))]}
+        drawn = {questions[i] for i in order[: round((SHARE_OF_KNOWN if known else share) * len(questions))]}
         chosen.append([i for i, mark in enumerate(marks) if mark in drawn])
         first = {mark: i for i, mark in reversed(list(enumerate(marks)))}
         rest.append([i for i, mark in enumerate(marks) if mark not in drawn and first[mark] == i])

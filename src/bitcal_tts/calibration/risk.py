@@ -118,7 +118,7 @@ def certify(
             break
         passed.append(Certificate(float(threshold), losses, n, p, 0))
     if not passed:  # there was nowhere to stop: too few sequences may be why
-        more = _needed(0.0, risk, confidence, test) - n
+        more = fewest(risk, confidence, p_value) - n
         return Certificate(math.inf, 0, n, 1.0, more if more > 0 else None)
     if cost_at is None:
         return passed[-1]
@@ -128,6 +128,11 @@ def certify(
 def nearly_cheapest(costs: Sequence[float], slack: float = 0.01) -> int:
     """The first that costs at most a share more than the cheapest."""
     return next(i for i, cost in enumerate(costs) if cost <= min(costs) * (1 + slack))
+
+
+def fewest(risk: float, confidence: float, p_value: str = "binomial") -> int:
+    """Sequences of which none may be lost, below which nothing can be certified."""
+    return _needed(0.0, risk, confidence, P_VALUES[p_value])
 
 
 def _needed(rate: float, risk: float, confidence: float, test: Callable[[int, int, float], float]) -> int:

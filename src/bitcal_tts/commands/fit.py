@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from bitcal_tts.calibration.fit import AMONG, KINDS, LABELS, fit
+from bitcal_tts.calibration.fit import AMONG, KINDS, LABELS, SHARE, fit
 from bitcal_tts.calibration.recording import Recording
 from bitcal_tts.calibration.risk import P_VALUES
 from bitcal_tts.calibration.starters import STARTERS, load_starter
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--looks", choices=SettledParameters.LOOKS, default="sentences",
                         help="where it may stop (%(default)s)")  # fmt: skip
     parser.add_argument("--features", type=_features, default=list(NAMES), help="comma-separated, to leave some out")
-    parser.add_argument("--share", type=float, default=0.5, help="of the items, for the scorer (%(default)s)")
+    parser.add_argument("--share", type=float, default=SHARE, help="of the items, for the scorer (%(default)s)")
     parser.add_argument("--p-value", choices=tuple(P_VALUES), default="binomial", help="the test (%(default)s)")
     parser.add_argument("--among", choices=AMONG, default="all",
                         help="the risk is a share of all requests, or of those whose full run is right")  # fmt: skip
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     if known is not None and scorer is not None:
         raise ValueError("--profile and --from both bring a scorer: choose one")
     if known is not None or scorer is not None:
-        usual = {"kind": "boosted", "label": "gold", "looks": "sentences", "features": list(NAMES), "share": 0.5}
+        usual = {"kind": "boosted", "label": "gold", "looks": "sentences", "features": list(NAMES), "share": SHARE}
         changed = [f"--{name}" for name, value in usual.items() if getattr(args, name) != value]
         if changed:
             option = "--profile" if scorer is None else "--from"

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bitcal_tts.calibration.fit import SHARE, SHARE_OF_KNOWN
+from bitcal_tts.calibration.risk import fewest
 from bitcal_tts.calibration.starters import STARTERS
 from bitcal_tts.commands import options
 from bitcal_tts.commands.logs import Log, add_columns, columns_of
@@ -38,7 +40,7 @@ A log is JSONL, JSON, CSV or Parquet, plain or compressed, with a question, a re
 names, or a chat log with or without log-probabilities. Records that the paper released are told by their columns, and
 their numbers are computed as the paper's were (docs/reproducing-the-paper.md)."""
 
-_CERTIFY = 114  # texts without a loss that certify 2 % with confidence 0.9
+_RISK, _CONFIDENCE = 0.02, 0.9  # of the fit that is told of as the next step
 METHOD_ORDER = ("fixed", "adaptive", "bitcal_tts")
 
 
@@ -139,7 +141,7 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
     if not args.json:
         print(f"traces: {folder} ({log.n} texts, {log.answers} answers, {signals} signals)")
         starts = " --from starter" if FORMATS[log.answers].values in STARTERS else ""
-        least = math.ceil(_CERTIFY / (0.9 if starts else 0.5))
+        least = math.ceil(fewest(_RISK, _CONFIDENCE) / (1 - (SHARE_OF_KNOWN if starts else SHARE)))
         few = f" (once there are {least} texts or more: fewer certify nothing)" if log.n < least else ""
-        print(f"next: bitcal fit {folder}{starts} --risk 0.02 --out profile.json{few}")
+        print(f"next: bitcal fit {folder}{starts} --risk {_RISK:g} --out profile.json{few}")
     return {"folder": str(folder), "n": log.n, "skipped": log.faults, "answers": log.answers, "signals": str(signals)}
