@@ -125,9 +125,9 @@ class Ahead(Slots):
     def run(self, steps: int, *, stop: Any = None) -> int:
         return super().run(steps)
 
-    def read(self, texts: Any) -> Any:
+    def read(self, texts: Any, draws: Any = None) -> Any:
         self.readings.append(len(texts))
-        return super().read(texts)
+        return super().read(texts, draws)
 
 
 @pytest.mark.parametrize("slow", [False, True])

@@ -73,6 +73,8 @@ class _Flight:
     unit: Any = None
     """The hidden state at its last boundary, while it waits to be taken up again."""
     joined: float | None = None
+    slot: int = 0
+    """Where it is, while it is in flight."""
 
     @property
     def length(self) -> int:
@@ -114,10 +116,10 @@ class Batch:
         self.decoding = decoding
         self.batch_size, self.chunk_size = batch_size, chunk_size
         self.keep_hidden = keep_hidden
-        flights = [_Flight(i, row.prompt_ids, row.request.budget, row.request.seed) for i, row in enumerate(rows)]
-        self.waiting = deque(sorted(flights, key=lambda flight: (-len(flight.prompt), flight.index)))
-        self.most_new = max(flight.budget for flight in flights)
-        longest = max(len(flight.prompt) + flight.budget for flight in flights)
+        self.flights = [_Flight(i, row.prompt_ids, row.request.budget, row.request.seed) for i, row in enumerate(rows)]
+        self.waiting = deque(sorted(self.flights, key=lambda flight: (-len(flight.prompt), flight.index)))
+        self.most_new = max(flight.budget for flight in self.flights)
+        longest = max(len(flight.prompt) + flight.budget for flight in self.flights)
         if model.max_positions is not None and longest > model.max_positions:
             raise EngineError(
                 f"a prompt and its budget of {self.most_new} take {longest} positions, "
@@ -245,13 +247,12 @@ class Batch:
             None if tensor is None else tensor.cpu().numpy() for tensor in chunk.steps.tensors
         )
         assert ids is not None and signals is not None and cosines is not None
-        for line, tokens in zip(own, ids[own].tolist(), strict=True):
-            row = chunk.rows[line]
-            row.written += tokens
-            if len(row.written) < 2 * self.chunk_size:
-                cosines[line] = np.nan  # at its first boundary there is nothing to compare with
-        rows = [row.index for row in chunk.rows]
-        self.host.take(Lines(rows, chunk.lands, ids, signals, cosines, hidden, chunk.by).part(own))
+        lines = Lines([row.index for row in chunk.rows], chunk.lands, ids, signals, cosines, hidden, chunk.by)
+        if len(own) < len(chunk.rows):
+            lines = lines.part(own)
+        for index, tokens in zip(lines.rows, lines.ids.tolist(), strict=True):
+            self.flights[index].written += tokens
+        self.host.take(lines)
 
     def _heed(self, patient: Callable[[], bool]) -> Iterator[Completion]:
         """Do what rows say: some are answered, some are landed, some end and leave."""
@@ -259,15 +260,15 @@ class Batch:
             self._answer_questions(replies)
             self._land(replies)
             ended: set[int] = set()
-            for slot, row in enumerate(self.rows):
-                reply = replies.get(row.index)
-                if reply is None or reply.done is None:
+            for index, reply in replies.items():
+                if reply.done is None:
                     continue
+                row = self.flights[index]
                 row.over = True
                 assert row.joined is not None
                 reply.done.seconds = time.perf_counter() - row.joined
                 reply.done.decoded += row.past + self.given - reply.by
-                ended.add(slot)
+                ended.add(row.slot)
                 yield reply.done
             self._keep_all_but(ended)
 
@@ -280,27 +281,29 @@ class Batch:
 
     def _land(self, replies: Replies) -> None:
         """Rows that were halted before their answer was written go on in their slots and write it."""
-        slots = {row.index: slot for slot, row in enumerate(self.rows)}
-        landing = {slots[index]: reply for index, reply in replies.items() if reply.lands is not None}
-        if not landing:
-            return
-        for slot, reply in landing.items():
-            row = self.rows[slot]
+        landing = []
+        for index, reply in replies.items():
+            if reply.lands is None:
+                continue
+            row = self.flights[index]
             del row.written[reply.at :]
             row.lands, row.past = True, row.past + self.given - reply.by
-            row.landing, row.landed_at = reply.lands or [], reply.at
-        self._force(list(landing))
+            row.landing, row.landed_at = reply.lands, reply.at
+            landing.append(row)
+        if landing:
+            self._force(landing)
 
-    def _force(self, slots: Sequence[int]) -> None:
+    def _force(self, rows: Sequence[_Flight]) -> None:
         """Have rows write what is left of their landings."""
-        rows = [self.rows[slot] for slot in slots]
         left = [row.landing[len(row.written) - row.landed_at :] for row in rows]
-        self.slots.force(slots, [row.length for row in rows], left)
+        self.slots.force([row.slot for row in rows], [row.length for row in rows], left)
 
     def _keep_all_but(self, leaving: set[int]) -> None:
         if leaving:
             order = survivors(len(self.rows), leaving)
             self.rows = [self.rows[i] for i in order]
+            for slot, row in enumerate(self.rows):
+                row.slot = slot
             self.slots.keep(order)
 
     def _too_many(self) -> bool:
@@ -359,7 +362,8 @@ class Batch:
                 break
             rows.append(row)
         if rows:
-            reading = self.slots.read([row.prompt + row.written for row in rows])
+            draws = np.stack([self._draws(row.seed) for row in rows]) if self.decoding.temperature > 0 else None
+            reading = self.slots.read([row.prompt + row.written for row in rows], draws)
             for i in range(len(rows)):
                 self.ready.append((self.waiting.popleft(), reading, i))
 
@@ -373,17 +377,16 @@ class Batch:
             which.append(i)
         now = time.perf_counter()
         slots = range(len(self.rows), len(self.rows) + len(rows))
-        draws = np.stack([self._draws(row.seed) for row in rows]) if self.decoding.temperature > 0 else None
-        self.slots.join(reading, which, slots, [len(row.prompt) for row in rows], draws)
+        self.slots.join(reading, which, slots, [len(row.prompt) for row in rows])
         for _ in rows:
             self.ready.popleft()
         for slot, row in zip(slots, rows, strict=True):
-            row.joined = now if row.joined is None else row.joined
+            row.joined, row.slot = now if row.joined is None else row.joined, slot
             if row.unit is not None:
                 self.slots.set_unit(slot, row.unit)
                 row.unit = None
         self.rows += rows
-        landing = [slot for slot, row in zip(slots, rows, strict=True) if row.lands]
+        landing = [row for row in rows if row.lands]
         if landing:
             self._force(landing)
 

@@ -35,8 +35,15 @@ class Lines(NamedTuple):
     def part(self, of: Sequence[int]) -> Lines:
         """Some of the lines."""
         some = list(of)
-        hidden = None if self.hidden is None else self.hidden[some]
         rows, lands = [self.rows[i] for i in some], [self.lands[i] for i in some]
+        return self._cut(rows, lands, some)
+
+    def run(self, some: slice) -> Lines:
+        """Lines that lie one behind the other."""
+        return self._cut(self.rows[some], self.lands[some], some)
+
+    def _cut(self, rows: Sequence[int], lands: Sequence[bool], some: list[int] | slice) -> Lines:
+        hidden = None if self.hidden is None else self.hidden[some]
         return Lines(rows, lands, self.ids[some], self.signals[some], self.cosines[some], hidden, self.by)
 
 

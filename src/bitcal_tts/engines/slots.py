@@ -37,6 +37,8 @@ class Reading(NamedTuple):
     logits: Tensor
     hidden: Tensor
     lengths: list[int]
+    draws: Tensor | None = None
+    """Numbers that each of them samples by, one for every token that it may write, where they sample."""
 
 
 class Slots:
@@ -102,13 +104,12 @@ class Slots:
         """Whether the device goes on by itself while the host looks at what it wrote."""
         return self._captured is not None
 
-    def read(self, texts: Sequence[list[int]]) -> Reading:
-        """Read requests, token ids of each, what it has already written included."""
-        return Reading(*self._model.prefill(list(texts)), [len(text) for text in texts])
+    def read(self, texts: Sequence[list[int]], draws: Any = None) -> Reading:
+        """Read requests, token ids of each, what it has already written included; and bring along what it draws."""
+        there = None if draws is None else on_device(draws, self.device)
+        return Reading(*self._model.prefill(list(texts)), [len(text) for text in texts], there)
 
-    def join(
-        self, reading: Reading, which: Sequence[int], slots: Sequence[int], prompts: Sequence[int], draws: Any = None
-    ) -> None:
+    def join(self, reading: Reading, which: Sequence[int], slots: Sequence[int], prompts: Sequence[int]) -> None:
         """Have some of the requests that were read together write on in their slots.
 
         Args:
@@ -116,7 +117,6 @@ class Slots:
             which: Some of them.
             slots: Free ones, or the next.
             prompts: How many tokens of each are its prompt.
-            draws: Numbers that a request samples by, one for every token that it may write, where it samples.
         """
         self._read_on()
         lengths = [reading.lengths[i] for i in which]
@@ -128,9 +128,7 @@ class Slots:
             self._allocate(reading, begin)
         assert self._cache is not None
         self.reserve(width + 1)
-        at = self._place(reading, which, lengths, slots, prompts)
-        if draws is not None:
-            self._uniform[at, : draws.shape[1]] = on_device(draws, self.device)
+        self._place(reading, which, lengths, slots, prompts)
 
     def fork(self, texts: Sequence[list[int]], rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
         """Read texts once, and have a slot for each of `rows` write on after the first `lengths` tokens of its text.
@@ -149,8 +147,8 @@ class Slots:
         lengths: Sequence[int],
         slots: Sequence[int],
         prompts: Sequence[int],
-    ) -> Tensor:
-        """Give slots to some of the texts that were read, of each its first tokens; the slots, on the device."""
+    ) -> None:
+        """Give slots to some of the texts that were read, of each its first tokens."""
         assert self._cache is not None
         padded = max(reading.lengths)
         begins = [padded - reading.lengths[i] for i in which]
@@ -163,7 +161,8 @@ class Slots:
         self._unit.index_fill_(0, at, 0.0)  # nothing to compare with yet
         self._greedy.index_fill_(0, at, False)
         self._n_forced.index_fill_(0, at, 0)
-        return at
+        if reading.draws is not None:
+            self._uniform[at, : reading.draws.shape[1]] = reading.draws[rows]
 
     def _allocate(self, like: Reading, capacity: int) -> None:
         self._cache = SlotCache(self.size, like.cache, capacity)
@@ -303,7 +302,8 @@ class Slots:
             return
         hidden, before = self._hidden[:n], self._unit[:n]
         unit = unit_rows(hidden)
-        self._cosines[:n] = torch.where(there, (unit * before).sum(-1), self._cosines[:n])
+        # At its first boundary a request has nothing to be compared with.
+        self._cosines[:n] = torch.where(there & (written > every), (unit * before).sum(-1), self._cosines[:n])
         self._unit[:n] = torch.where(there[:, None], unit, before)
         self._boundary[:n] = torch.where(there[:, None], hidden, self._boundary[:n])
 
