@@ -25,7 +25,7 @@ from bitcal_tts.engines import transformers as transformers_module
 from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
 from bitcal_tts.engines.batch import OutOfMemoryWarning
 from bitcal_tts.engines.checkpoint import load_checkpoint
-from bitcal_tts.engines.desk import Desk
+from bitcal_tts.engines.desk import Desk, Lines
 from bitcal_tts.engines.desks import Desks, host_for
 from bitcal_tts.engines.pace import Pace
 from bitcal_tts.engines.slots import Slots, bucket, few_sizes
@@ -226,24 +226,31 @@ def test_a_pace_changes_nothing(thinking_engine: Any, name: str, monkeypatch: py
 def test_the_longer_a_step_takes_the_fewer_there_are_between_looks() -> None:
     pace = Pace(16)
     assert pace.steps == 16
-    pace.note(16, 16 * 0.001)
+    pace.note(16, 16 * 0.001, 1)
     assert pace.steps == 16
     for _ in range(4):
-        pace.note(16, 16 * 0.008)
+        pace.note(16, 16 * 0.008, 1)
     assert pace.steps == 2
-    pace.note(2, 2 * 0.5)  # captured, or somebody else was on the device
+    pace.note(2, 2 * 0.5, 1)  # captured, or somebody else was on the device
     assert pace.steps == 2
     for _ in range(4):
-        pace.note(2, 2 * 0.5)
+        pace.note(2, 2 * 0.5, 1)
     assert pace.steps == 1
-    pace.note(1, 0.0)
+    pace.note(1, 0.0, 1)
     assert pace.steps == 16
+
+
+def test_the_more_rows_there_are_the_more_steps_there_are_between_looks() -> None:
+    few, many = Pace(16), Pace(16)
+    few.note(16, 16 * 0.003, 32)
+    many.note(16, 16 * 0.003, 1024)
+    assert (few.steps, many.steps) == (8, 16)
 
 
 def test_a_device_is_given_more_a_little_before_it_is_done() -> None:
     pace = Pace(16)
     assert pace.patience(16) < 0  # nobody knows yet how long it takes
-    pace.note(16, 16 * 0.002)
+    pace.note(16, 16 * 0.002, 1)
     assert pace.patience(16) == pytest.approx(0.032 - 0.005)
 
 
@@ -253,6 +260,19 @@ def test_garbage_is_looked_for_among_what_is_new_while_requests_are_decoded(thin
     assert gc.get_freeze_count() > 0
     done.close()
     assert gc.get_freeze_count() == 0
+
+
+def test_each_process_has_as_many_rows_as_the_others(thinking_engine: Any) -> None:
+    rows = thinking_engine._rows(requests(8, to_the_end(64)), Decoding(), 16)
+    host = host_for(rows, frozenset({2}), in_flight=8, processes=2)
+    assert isinstance(host, Desks)
+    in_flight = [0, 2, 4, 6]  # as others have ended that lay between
+    ids, signals = np.full((4, 1), 5), np.zeros((4, 1, 4), dtype=np.float32)
+    for rows_of in (in_flight, [*in_flight[:2], 1, 3]):
+        host.take(Lines(rows_of, [False] * 4, ids, signals, np.full(4, np.nan, dtype=np.float32), None, 0))
+        host.replies(lambda: True)
+    assert [host._whose[row] for row in (0, 2, 4, 6, 1, 3)] == [0, 1, 0, 1, 0, 1]
+    host.close()
 
 
 def test_a_process_that_dies_is_an_error_in_one_line(thinking_engine: Any) -> None:

@@ -235,7 +235,7 @@ class Batch:
         self.begun = time.perf_counter()
         seconds = chunk.steps.seconds
         if seconds is not None:
-            self.pace.note(chunk.steps.ids.shape[1], seconds)
+            self.pace.note(chunk.steps.ids.shape[1], seconds, len(chunk.rows))
         own = [
             line
             for line, (row, lands) in enumerate(zip(chunk.rows, chunk.lands, strict=True))

@@ -41,7 +41,8 @@ class Desks:
     """Processes that look after a share of the rows each.
 
     They are forked, so that sessions and tokenizers are there as they are; they touch no device, and end when this
-    process does. What a session would have told others, here it tells: drift is watched in this process.
+    process does. A row is given to the one that has the fewest when it has written something. What a session would have
+    told others, here it tells: drift is watched in this process.
     """
 
     def __init__(self, rows: Sequence[Row], eos: frozenset[int], processes: int) -> None:
@@ -59,10 +60,13 @@ class Desks:
             self._ends.append(here)
             self._processes.append(process)
         self._unanswered = [0] * processes
+        self._whose: dict[int, int] = {}
+        """Which of them has a row, while it is in flight."""
+        self._shares = [0] * processes
 
     def take(self, lines: Lines) -> None:
         """Each its share, all at once."""
-        whose = np.array(lines.rows) % len(self._ends)
+        whose = np.array([self._desk_of(index) for index in lines.rows])
         by_process = lines.part(np.argsort(whose, kind="stable").tolist())
         first = 0
         for i, n in enumerate(np.bincount(whose, minlength=len(self._ends)).tolist()):
@@ -74,7 +78,7 @@ class Desks:
         """Each its share."""
         shares: list[dict[int, Probe]] = [{} for _ in self._ends]
         for index, probe in probes.items():
-            shares[index % len(self._ends)][index] = probe
+            shares[self._desk_of(index)][index] = probe
         for i, share in enumerate(shares):
             if share:
                 self._send(i, ("tell", share))
@@ -92,6 +96,7 @@ class Desks:
         for index, reply in said.items():
             if reply.done is not None:
                 self._rows[index].session.method.report(reply.score)
+                self._shares[self._whose.pop(index)] -= 1
         return said
 
     @property
@@ -105,6 +110,13 @@ class Desks:
             end.close()
         for process in self._processes:
             process.join()
+
+    def _desk_of(self, index: int) -> int:
+        desk = self._whose.get(index)
+        if desk is None:
+            desk = self._whose[index] = self._shares.index(min(self._shares))
+            self._shares[desk] += 1
+        return desk
 
     def _send(self, i: int, message: tuple[str, Any]) -> None:
         try:

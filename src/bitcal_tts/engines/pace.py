@@ -6,6 +6,7 @@ import math
 from collections import deque
 
 _ENOUGH = 0.015  # seconds of work that a device is given at least
+_A_ROW = 3e-5  # and at least so many a row: the host has as much to do for it, however few its steps are
 _LEAD = 0.005  # seconds before it is done that it is given more
 
 
@@ -24,10 +25,10 @@ class Pace:
         self._took: deque[float] = deque(maxlen=4)
         self.steps = most
 
-    def note(self, steps: int, seconds: float) -> None:
+    def note(self, steps: int, seconds: float, rows: int) -> None:
         """So many took so long; once in a while longer, where one is captured or others use the device."""
         self._took.append(seconds / steps)
-        enough = _ENOUGH / max(self._step, 1e-9)
+        enough = max(_ENOUGH, _A_ROW * rows) / max(self._step, 1e-9)
         self.steps = min(self._most, 1 << math.ceil(math.log2(max(1.0, enough))))
 
     def patience(self, steps: int) -> float:

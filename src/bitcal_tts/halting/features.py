@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -173,8 +173,14 @@ class Features:
         """
         n = next((i for i, text in enumerate(texts) if _may_end(text)), len(texts))
         run = "".join(texts[:n])
-        if len(self._line) + len(run) > _LONG or (n and not self._skips(run)):
+        if len(self._line) + len(run) > _LONG:
             return 0
+        if n and not self._skips(run, self._detector.skip):
+            # A line that announces an answer: it is given where a word or a number has come to its end.
+            n = next((i for i, text in enumerate(texts[:n]) if not text[-1:].isalnum()), n)
+            run = "".join(texts[:n])
+            if n and not self._skips(run, self._detector.skip_words):
+                return 0
         if entropies is not None and logprobs is not None and margins is not None:
             self._unread += zip(entropies[:n], logprobs[:n], margins[:n], strict=True)
         else:
@@ -187,11 +193,11 @@ class Features:
         self.at_sentence_end = False
         return n
 
-    def _skips(self, run: str) -> bool:
+    def _skips(self, run: str, states_nothing: Callable[[str], bool]) -> bool:
         """Whether text ends and completes nothing; then all that wait for that have taken it."""
         if self._kind is None:
-            return self._detector.skip(run)
-        if not self._sentences.may_skip(run) or not self._detector.skip(run):
+            return states_nothing(run)
+        if not self._sentences.may_skip(run) or not states_nothing(run):
             return False
         self._sentences.skip(run)
         return True

@@ -99,6 +99,17 @@ class StatementDetector:
         self._line, self._clear = line, max(begin, len(line) - _LONGEST)
         return True
 
+    def skip_words(self, text: str) -> bool:
+        """Take text all at once whose pieces end within words and numbers, where nothing is completed; whether it was.
+
+        Args:
+            text: Without ends of lines.
+        """
+        if len(self._line) + len(text) > MAX_LINE:
+            return False
+        self._line += text
+        return True
+
     def feed(self, piece: str) -> Statement | None:
         """Take the next piece of text; the last statement that it completes, or None."""
         if "\n" not in piece:
