@@ -2,9 +2,10 @@
 
     python scripts/box_live.py --profile results/box/profiles/tiny-15m-0.01.json --out results/box/live.json
 
-Held-out problems that no profile has seen; a run of each method in turn (or several), alone on the card: lost answers, tokens,
-seconds, latency from a request's prompt to its end, joules where the card tells. Both methods have the same draws; a
-text may part all the same where rows that left have made the batch another one, and counts as lost or rescued then.
+Held-out problems that no profile has seen; a run of each method in turn, or several (`--repeats`), alone on the card:
+lost answers, tokens, seconds, latency from a request's prompt to its end, joules where the card tells. Both methods
+have the same draws; a text may part all the same where rows that left have made the batch another one, and counts as
+lost or rescued then.
 """
 
 from __future__ import annotations
