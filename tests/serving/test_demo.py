@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 from contextlib import ExitStack
+from urllib.request import urlopen
 
 import pytest
 
@@ -21,6 +23,8 @@ def test_the_demo_has_a_promise() -> None:
     args = parser.parse_args(["--demo"])
     with ExitStack() as opened:
         engine = serve._engine(args, opened)
+        with urlopen(f"{engine.url}/v1/models") as told:
+            assert json.load(told)["data"][0]["id"] == "tiny-15m-Q4_0.gguf"  # not where it lies for the time being
         policy = serve.policy_of(args, engine)
         assert policy.about.method == "settled"
         assert policy.about.promise.startswith("Promised: at most 5 % lost (confidence 0.9, ")

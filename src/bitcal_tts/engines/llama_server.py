@@ -132,6 +132,7 @@ def main() -> None:
 
     params = xllamacpp.CommonParams()
     params.model.path = str(args.file.resolve())
+    params.model_alias = {args.file.name}  # what clients see; the path is nothing to them
     params.hostnames = ["127.0.0.1"]
     params.port = args.port
     params.n_parallel = args.parallel
