@@ -275,6 +275,15 @@ def test_each_process_has_as_many_rows_as_the_others(thinking_engine: Any) -> No
     host.close()
 
 
+def test_what_is_kept_of_a_hidden_state_stays_when_the_next_is_written_over_it(thinking_engine: Any) -> None:
+    desk = Desk(thinking_engine._rows(requests(1, to_the_end(64)), Decoding(), 2), frozenset())
+    hidden = np.ones((1, 3), dtype=np.float32)
+    no_cosine = np.full(1, np.nan, dtype=np.float32)
+    desk.take(Lines([0], [False], np.full((1, 2), 5), np.zeros((1, 2, 4), dtype=np.float32), no_cosine, hidden, 0))
+    hidden[:] = 7
+    assert [state.tolist() for state in desk._rows[0].done.hidden] == [[1, 1, 1]]
+
+
 def test_a_process_that_dies_is_an_error_in_one_line(thinking_engine: Any) -> None:
     rows = thinking_engine._rows(requests(4, to_the_end(64)), Decoding(), 16)
     host = host_for(rows, frozenset({2}), in_flight=4, processes=2)

@@ -123,7 +123,7 @@ class Desk:
         ids, signals = lines.ids.tolist(), lines.signals.swapaxes(1, 2).tolist()
         for i, (index, lands, cosine) in enumerate(zip(lines.rows, lines.lands, lines.cosines.tolist(), strict=True)):
             known = None if cosine != cosine else cosine
-            hidden = None if lines.hidden is None else lines.hidden[i]
+            hidden = None if lines.hidden is None else lines.hidden[i].copy()  # the memory will be written to again
             line = _Line(ids[i], signals[i], known, hidden, lands)
             if index in self._later:
                 self._later[index].append(line)
