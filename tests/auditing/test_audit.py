@@ -296,6 +296,14 @@ def test_imported_texts_are_traces(log: Path, capsys: pytest.CaptureFixture[str]
     assert rows["stated"]["lost_correct_rate"] > 0.2
     assert main(["report", str(tmp_path / "o")]) == 0
     capsys.readouterr()
+    others = tmp_path / "others"  # of the same model: that its longest text is another is no other budget
+    short = tmp_path / "short.jsonl"
+    short.write_text("\n".join(sorted(gzip.decompress(log.read_bytes()).decode().splitlines(), key=len)[:40]))
+    assert main(["import", str(short), "--bits", "4", "--out", str(others), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["folders"][0]["n"] == 40
+    replay[1] = str(others)
+    assert main([*replay, "--out", str(tmp_path / "o2")]) == 0
+    assert {row["budget"] for row in json.loads(capsys.readouterr().out)["rows"]} == {rows["settled"]["budget"]}
     assert main(["compare", str(folder), "--profile", profile, "--json"]) == 0
     compared = capsys.readouterr()
     assert json.loads(compared.out)["curves"].keys() == {"fixed", "complete", "stated", "settled"}

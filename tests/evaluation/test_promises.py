@@ -77,6 +77,8 @@ def test_a_profile_that_never_stops_says_so_and_what_it_would_take() -> None:
 def test_what_was_forced_is_said_and_other_methods_promise_nothing() -> None:
     forced = kept(method(EVIDENCE, force=True), outcomes(0, 1000))
     assert forced is not None and forced["line"].endswith("kept, though it was forced")
+    known = kept(method(EVIDENCE, force=True), outcomes(0, 50), {str(i) for i in range(50)})
+    assert known is not None and known["line"].endswith("; it was forced, and promises nothing here")
     assert kept(method(EVIDENCE, promises=False), outcomes(0, 100)) is None
 
 

@@ -38,6 +38,11 @@ def test_the_same_files_under_another_name_are_the_same_model() -> None:
     assert any("model '" in said for said in Identity(hashless).differences(Identity({**hashless, "model": "other"})))
 
 
+def test_two_logs_have_no_files_and_are_not_the_same_model_for_that() -> None:
+    one, other = (Identity({"model": name, "model_sha256": None}) for name in ("DeepSeek-R1", "QwQ-32B"))
+    assert one.contradictions(other) == ["fitted for model 'DeepSeek-R1', this is 'QwQ-32B'"]
+
+
 def test_only_what_is_unknown_can_be_declared() -> None:
     identity = Identity({"bits": 4})
     declared = identity.declare({"task": "gsm8k", "bits": 4})

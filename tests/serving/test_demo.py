@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from contextlib import ExitStack
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -30,6 +31,34 @@ def test_the_demo_has_a_promise() -> None:
         assert policy.about.promise.startswith("Promised: at most 5 % lost (confidence 0.9, ")
         assert policy.about.examples == demo.EXAMPLES
         assert policy.budget == demo.BUDGET
+
+
+def test_a_sidecar_with_a_profile_asks_as_the_profile_was_fitted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bitcal_tts.calibration.store import save_profile
+    from bitcal_tts.commands import serve
+    from bitcal_tts.serving import demo
+
+    profile = demo.profile()
+    assert profile is not None
+    save_profile(tmp_path / "p.json", profile)
+    parser = argparse.ArgumentParser()
+    serve.add_options(parser)
+    with ExitStack() as opened:
+        url = serve._engine(parser.parse_args(["--demo"]), opened).url
+        for declared, warned in ((["--declare", f"task={demo.TASK}"], False), ([], True)):
+            args = parser.parse_args(["--upstream", url, "--profile", str(tmp_path / "p.json"), *declared])
+            engine = serve._engine(args, opened)
+            capsys.readouterr()
+            policy = serve.policy_of(args, engine)
+            assert (policy.budget, policy.temperature) == (demo.BUDGET, demo.TEMPERATURE)
+            assert engine.template_options == demo.TEMPLATE
+            told = capsys.readouterr().err
+            assert ("a request that says no more is passed on, not halted" in told) == warned
+            assert ("--declare task=VALUE" in told) == warned
+        args = parser.parse_args(["--upstream", url, "--profile", str(tmp_path / "p.json"), "--style", "instruct"])
+        assert serve._engine(args, opened).template_options == {"enable_thinking": False}
 
 
 def test_the_demo_refuses_its_profile_for_another_model(gguf: object) -> None:

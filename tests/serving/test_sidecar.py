@@ -22,9 +22,13 @@ from sidecar import Running
 from bitcal_tts.commands import serve
 from bitcal_tts.engines.base import Request
 from bitcal_tts.engines.gguf import export_gguf
+from bitcal_tts.engines.http import HttpEngine
 from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.halting.profile import ProfileError
+from bitcal_tts.serving.asked import read_asked
+from bitcal_tts.serving.policy import Planner, Policy
+from bitcal_tts.serving.upstream import Upstream
 from bitcal_tts.tiny import models
 
 BUDGET = 320
@@ -96,6 +100,36 @@ def test_a_stream_is_the_same_answer(client: Any) -> None:
     assert events[0].choices[0].delta.role == "assistant"
     assert events[-2].choices[0].finish_reason == "stop" and events[-2].bitcal == whole.bitcal
     assert events[-1].usage == whole.usage and not events[-1].choices
+
+
+def test_who_is_passed_on_is_asked_in_the_same_style(client: Any) -> None:
+    off = {"bitcal": {"off": True}}
+    raw = client.chat.completions.with_raw_response.create(**asked(0, max_tokens=8), extra_body=off)
+    assert raw.headers["x-bitcal"] == "passed on: the request says so"
+    assert raw.parse().choices[0].message.content.startswith("<think>")
+    plain = {**off, "chat_template_kwargs": {"enable_thinking": False}}
+    told = client.chat.completions.create(**asked(0, max_tokens=8), extra_body=plain)
+    assert "<think>" not in told.choices[0].message.content
+
+
+def test_a_model_that_is_asked_to_think_where_nobody_expects_it_is_left_alone(upstream_url: str) -> None:
+    def build(name: str | None, profile: str | None, budget: int) -> Any:
+        return build_method("stated", bits=16, budget=budget, answers="gsm8k")
+
+    with HttpEngine(upstream_url, template_options={"enable_thinking": False}) as engine:
+        assert engine.thinking is None and engine.thinking_with({}) is None
+        planner = Planner(Upstream(engine), Policy(build=build), None, None)
+        body = {"messages": [{"role": "user", "content": problem()}]}
+        for options, markers in (({}, None), ({"enable_thinking": True}, ("<think>", "</think>"))):
+            one = read_asked({**body, "chat_template_kwargs": options}, chat=True, temperature=0)
+            assert not isinstance(one, str)
+            assert planner.thinking(one) == markers
+            prompt = planner.prompt(one)
+            if markers is None:
+                assert planner.course(one, prompt, None).method == "stated"
+            else:
+                with pytest.raises(ValueError, match="serve --style thinking"):
+                    planner.course(one, prompt, planner.thinking(one))
 
 
 @pytest.mark.parametrize("cap", [1, 7, 40, 90])

@@ -177,6 +177,18 @@ def _quiet_transformers() -> None:
     logging.disable_progress_bar()
 
 
+def budgets_of(asked: Sequence[int] | None, profile: Path | None, opened: Opened) -> list[int]:
+    """Caps on new tokens: as asked, or as recorded.
+
+    Of a log nobody knows a cap: its longest text stands for it, and another log has another. There a profile is
+    replayed at the budget that it was fitted for.
+    """
+    if asked:
+        return list(asked)
+    fitted = None if profile is None or not opened.is_log else load_profile(profile).identity["budget"]
+    return [fitted if isinstance(fitted, int) else opened.description["budget"]]
+
+
 def methods_of(args: argparse.Namespace, opened: Opened, budgets: Sequence[int], *, swept: bool = False) -> list[Any]:
     """A method for every name and budget; a rule must have a threshold unless it will be swept."""
     description = opened.description

@@ -89,7 +89,8 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
     """Rows, paired tests and curves of all methods on a recording."""
     opened = open_recording(args.traces, answers=args.answers, declare=options.declared(args))
     description, traces = opened.description, opened.traces
-    budget = description["budget"] if args.budget is None else args.budget
+    asked = None if args.budget is None else [args.budget]
+    budget = build.budgets_of(asked, args.profile, opened)[0]
     every_method = args.methods is None
     if every_method:
         rules = [name for name in RULES if name not in _LEFT_OUT]

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     trace = find(opened.traces, args.item, args.traces)
     if args.budgets and len(args.budgets) > 1:
         raise ValueError("one item is explained at one budget: give --budgets one number")
-    budget = (args.budgets or [opened.description["budget"]])[0]
+    budget = build.budgets_of(args.budgets, args.profile, opened)[0]
     methods = build.methods_of(args, opened, [budget])
     found = explain(trace, methods, opened.task, opened.identity)
     if args.json:

@@ -51,7 +51,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Replay, print the table, and write the outcomes."""
     opened = open_recording(args.traces, answers=args.answers, declare=options.declared(args))
-    summary = replay_recording(args, opened, args.budgets or [opened.description["budget"]], args.out)
+    budgets = build.budgets_of(args.budgets, args.profile, opened)
+    summary = replay_recording(args, opened, budgets, args.out)
     if args.json:
         print(json.dumps({"schema": 1, **summary}))
     else:
@@ -71,7 +72,9 @@ def show(description: dict[str, Any], summary: dict[str, Any], *, full: bool) ->
         print_rows(rows, title)
         print_comparisons(summary["comparisons"])
     else:
-        print_narrow(rows, title, {(p["method"], p["budget"]): p["risk"] for p in promises if p["certified"]})
+        print_narrow(
+            rows, title, {(p["method"], p["budget"]): p["risk"] for p in promises if p["certified"] and not p["forced"]}
+        )
         print("all measures and the paired tests: --full, or the page")
 
 

@@ -57,6 +57,7 @@ answers, tools, a grammar, sampling that a profile was not fitted for) is passed
 says why."""
 
 _MOST_METHODS = 64
+_BUDGET = 4096
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +77,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--escalate-bits", type=float, help="its weight precision, where it cannot be read")
     parser.add_argument("--escalate-after", type=int, metavar="TOKENS",
                         help="and with what is not settled after so many tokens")  # fmt: skip
-    parser.add_argument("--style", choices=("instruct", "thinking"), help="what enable_thinking is set to by default")
+    parser.add_argument("--style", choices=("instruct", "thinking"),
+                        help="what enable_thinking is set to by default (the profile's)")  # fmt: skip
     parser.add_argument("--method", help="how requests are halted (settled with a profile, else complete)")
     parser.add_argument("--profile", type=Path, help="the profile of the method settled")
     parser.add_argument("--profiles", type=Path, metavar="FOLDER", help="profiles that requests may name")
@@ -95,8 +97,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                        help=f"keep the texts of the sampled requests too, as {TEXTS} in the same folder, a log that "
                        "bitcal audit reads")  # fmt: skip
     options.add_answers(parser, "number")
-    parser.add_argument("--budget", type=int, default=4096, help="most tokens of any request (%(default)s)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="where a client does not say (%(default)s)")
+    parser.add_argument("--budget", type=int, help=f"most tokens of any request ({_BUDGET}, or the profile's)")
+    parser.add_argument("--temperature", type=float, help="where a client does not say (1, or the profile's)")
     options.add_declare(parser)
     parser.add_argument("--api-key", metavar="KEY", default=os.environ.get("BITCAL_SERVE_KEY"),
                         help="that clients must send (BITCAL_SERVE_KEY)")  # fmt: skip
@@ -119,6 +121,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"--host {args.host} is open to others: it needs --api-key, or BITCAL_SERVE_KEY")
     if args.method is not None:
         parameters_of(args.method)  # a misspelt one is named before a model is loaded
+    _fill_in(args)
     if args.risk is not None and not 0 < args.risk < 1:
         raise ValueError(f"--risk must lie above 0 and below 1, got {args.risk:g}")
     if args.escalate_after is not None and (args.escalate_to is None or args.risk is not None):
@@ -143,6 +146,21 @@ def run(args: argparse.Namespace) -> None:
         )  # fmt: skip
 
 
+def _fitted(args: argparse.Namespace) -> Identity:
+    """What requests are like that the profile was fitted for, where one decides on them."""
+    decides = args.profile is not None and args.risk is None and args.method in (None, "settled")
+    return load_profile(args.profile).identity if decides else Identity()
+
+
+def _fill_in(args: argparse.Namespace) -> None:
+    """What the options leave open is as the profile has it: whoever starts with one need not say it again."""
+    fitted = _fitted(args)
+    if args.budget is None:
+        args.budget = fitted["budget"] if isinstance(fitted["budget"], int) else _BUDGET
+    if args.temperature is None:
+        args.temperature = fitted["temperature"] if isinstance(fitted["temperature"], int | float) else 1.0
+
+
 def _check_port(host: str, port: int) -> None:
     """Refuse, before a model is loaded, where nobody can listen."""
     if not 0 < port < 1 << 16:
@@ -156,7 +174,11 @@ def _check_port(host: str, port: int) -> None:
 
 def _engine(args: argparse.Namespace, opened: ExitStack) -> HttpEngine:
     """The upstream, or a model in the box behind a server of our own."""
-    template = {} if args.style is None else {"enable_thinking": args.style == "thinking"}
+    _fill_in(args)
+    fitted = _fitted(args)["template_options"]
+    template = dict(fitted) if isinstance(fitted, dict) else {}
+    if args.style is not None:
+        template["enable_thinking"] = args.style == "thinking"
     markers: dict[str, Any] = {} if args.think is None else {"markers": parse_markers(args.think)}
     url, owned = args.upstream, None
     if args.demo:
@@ -202,6 +224,15 @@ def _demo_profile(args: argparse.Namespace, engine: HttpEngine) -> Profile | Non
         note(f"the demo's profile is not used: {error}")
         return None
     return found
+
+
+def _mention_passed_on(profile: Profile, engine: HttpEngine, args: argparse.Namespace) -> None:
+    """Say at the start, not in headers that nobody reads, where a plain request will not be halted."""
+    identity = engine.identity(Decoding(args.temperature)).with_known(template_options=engine.template_options)
+    try:
+        profile.check(identity.with_known(signals=str(engine.signals(1)), budget=args.budget).declare(declared(args)))
+    except (ProfileError, IdentityError) as error:
+        note(f"warning: a request that says no more is passed on, not halted: {error}")
 
 
 def _promise(profile: Profile, bits: float) -> str:
@@ -264,6 +295,7 @@ def _log_as_json() -> None:
 
 def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
     """How requests are controlled, by the options."""
+    _fill_in(args)
     own = load_profile(args.profile) if args.profile else _demo_profile(args, engine) if args.demo else None
     usual = args.method or ("complete" if own is None else "settled")
     told = declared(args)
@@ -293,6 +325,8 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
     usual_method = build(None, None, args.escalate_after or args.budget)  # what is wrong is said now
     if own is not None and not args.risk and usual == "settled":
         own.check_known(_of_the_server(engine))
+        if args.escalate_after is None:
+            _mention_passed_on(own, engine, args)
     about = About(
         method="the autopilot" if args.risk else usual_method.parameters.name,
         promise="" if own is None or args.risk else _promise(own, engine.bits),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -75,6 +76,7 @@ class HttpEngine:
         self._system = system
         self._options = dict(sorted((template_options or {}).items()))
         self._encoded = lru_cache(maxsize=4096)(lambda text: tuple(self._wire.encode(text)))
+        self._markers_with = lru_cache(maxsize=64)(lambda options: self._find_markers(json.loads(options)))
         self._prompts = lru_cache(maxsize=4096)(lambda text: self._wire.prompt(self._messages(text), self._options))
         with ExitStack() as opened:
             if owned is not None:
@@ -92,7 +94,8 @@ class HttpEngine:
             self._top = min(top, self.vocabulary)
             self.is_full = known is not None and self._top >= known
             self.max_positions = self._about.positions
-            self.thinking = self._find_markers() if markers == "found" else markers
+            self._finds_markers = markers == "found"
+            self.thinking = self._find_markers(self._options) if markers == "found" else markers
             self._opened = opened.pop_all()
 
     def __enter__(self) -> HttpEngine:
@@ -135,8 +138,8 @@ class HttpEngine:
         """Extra arguments of the chat template."""
         return self._options
 
-    def _find_markers(self) -> ThinkMarkers | None:
-        rendered = self._wire.rendered(self._messages("?"), self._options)
+    def _find_markers(self, options: dict[str, Any]) -> ThinkMarkers | None:
+        rendered = self._wire.rendered(self._messages("?"), options)
         if rendered is None:
             raise EngineError(
                 f"{self.url} does not tell its chat template: say how its model marks its thinking with "
@@ -144,9 +147,16 @@ class HttpEngine:
             )
         return find_markers(_Vocabulary(self), rendered)
 
+    def thinking_with(self, options: Mapping[str, Any]) -> ThinkMarkers | None:
+        """How the model marks its thinking where its template is told more than usual."""
+        told = {**self._options, **options}
+        if not self._finds_markers or told == self._options:
+            return self.thinking
+        return self._markers_with(json.dumps(told, sort_keys=True))
+
     def _check_model(self, model: str | None) -> None:
         told = self._about.model
-        if model is not None and model not in (told, _stem(told), Path(told).name):
+        if model is not None and _stem(model) != _stem(told):
             raise ServerError(f"the server has {told!r}, not {model!r}: name that with --model, or leave it out")
 
     def _checked_bits(self, asked: float | None) -> float:

@@ -68,7 +68,11 @@ def _verdicts(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
 
 def _narrow(rows: Sequence[Row], promises: Sequence[Row]) -> str:
     """What is read first: it fits a telephone."""
-    targets = {(p.get("run") or "", p["method"], p["budget"]): p["risk"] for p in promises if p.get("certified")}
+    targets = {
+        (p.get("run") or "", p["method"], p["budget"]): p["risk"]
+        for p in promises
+        if p.get("certified") and not p.get("forced")
+    }
     several = len(split(rows)) > 1
     head = (*(("decoded",) if several else ()), "method", "budget", "right %", "saved %", "lost %")
     body, last = [], None

@@ -46,7 +46,7 @@ def kept(method: Controller, found: Sequence[Outcome], known: Collection[str] = 
     evidence = profile.evidence.get(f"{p.bits:g}")
     if evidence is None:
         return None
-    told = {"method": p.name, "budget": p.budget, "bits": p.bits, "certified": evidence["certified"]}
+    told = {"method": p.name, "budget": p.budget, "bits": p.bits, "certified": evidence["certified"], "forced": p.force}
     new = [o for o in found if o.item not in known]
     among = [o for o in new if o.full_correct] if evidence.get("among") == "right" else new
     if "handed_to" in evidence:  # what the other model has right is not in these outcomes
@@ -56,6 +56,8 @@ def kept(method: Controller, found: Sequence[Outcome], known: Collection[str] = 
         on = "all of these items" if not new else f"the other {len(found) - len(new):,}"
         end = "" if new else "; seen here: nothing"
         shown["line"] += f"{end} (it was fitted or certified on {on})"
+    if p.force and not new:
+        shown["line"] += "; it was forced, and promises nothing here"
     return {**told, **shown}
 
 

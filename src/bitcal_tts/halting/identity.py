@@ -133,7 +133,8 @@ class Identity:
 
     def _compared(self, served: Identity) -> list[str]:
         """Keys that count: a copy under another name is the same model."""
-        same_files = self["model_sha256"] is not UNKNOWN and self["model_sha256"] == served["model_sha256"]
+        mine, theirs = self["model_sha256"], served["model_sha256"]
+        same_files = isinstance(mine, str) and mine == theirs  # of a log there are none
         return [key for key in KEYS if key != "model" or not same_files]
 
     def to_dict(self) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from bitcal_tts.halting.values import Look
 
 S = TypeVar("S", bound="Settled")
 
+OR_FORCE = ", or force it (--force, force=True)"
+"""What a refusal ends with, for those who can."""
 CERTIFIED = ("looks", "every", "fallback_after", "guard", "reserve", "chunk_size", "answers")
 """Settings that a certificate rests on, besides the threshold and the think markers."""
 
@@ -70,7 +72,7 @@ class SettledParameters(GateParameters):
             self.profile.check(served)
         except (ProfileError, IdentityError) as error:
             if not self.force:
-                raise ProfileError(f"{error}, or force it (--force, force=True)") from None
+                raise ProfileError(f"{error}{OR_FORCE}") from None
             warn_forced(str(error))
 
 

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from bitcal_tts.engines.wire import ServerError
+from bitcal_tts.halting.settled import OR_FORCE
 from bitcal_tts.serving.asked import Asked, BadRequestError, read_asked
 from bitcal_tts.serving.autopilot import Autopilot
 from bitcal_tts.serving.door import failure
@@ -139,13 +140,17 @@ class Sidecar:
                 self.metrics.requests.labels("refused").inc()
                 return failure(400, str(error), "invalid_request_error")
             except ServerError as error:
-                self._upstream.failed(error)
-                self.metrics.errors.inc()
+                self._failed(error)
                 self.metrics.requests.labels("failed").inc()
                 status = error.status if isinstance(error, UpstreamError) else 502
                 return failure(status, self._without_url(error), "upstream_error")
 
         return guarded
+
+    def _failed(self, error: ServerError) -> None:
+        self._upstream.failed(error)
+        self.metrics.errors.inc()
+        _LOG.warning("the upstream failed", extra={"error": str(error)})
 
     def _without_url(self, error: ServerError) -> str:
         """Where the upstreams are, is nobody's business."""
@@ -169,6 +174,7 @@ class Sidecar:
         if self._door.api_key is not None:
             headers.pop("authorization", None)
         status, told, content = await self._upstream.passed_on(request.method, path, headers, body)
+        why = why.removesuffix(OR_FORCE)  # which is not for clients to do
         told[HEADER] = "".join(c if " " <= c <= "~" else "?" for c in f"passed on: {' '.join(why.split())[:300]}")
         return StreamingResponse(content, status_code=status, headers=told)
 
@@ -180,11 +186,13 @@ class Sidecar:
         if changed is not None:
             return await self._pass_on(request, unread, changed)
         prompt = await to_thread.run_sync(self._planner.prompt, asked)
+        thinking = await to_thread.run_sync(self._planner.thinking, asked)
         try:
-            course = self._planner.course(asked, prompt)
+            course = self._planner.course(asked, prompt, thinking)
         except ValueError as error:
             if isinstance(error, BadRequestError):
                 raise
+            _LOG.info("passed on", extra={"why": str(error).removesuffix(OR_FORCE)})
             return await self._pass_on(request, unread, str(error))  # a promise that does not hold here, or no signals
         second = None if self._second is None else partial(self._planner.on_second, asked)
         generation = Generation(self._upstream, course, prompt, asked.decoding, asked.seed, second)
@@ -194,7 +202,7 @@ class Sidecar:
             generation.leave()
             return failure(429, f"{self._policy.limits.open} requests are open already", "rate_limit_error")
         engine = self._upstream.engine
-        answer = Answer(asked, engine.describe()["model"], engine.thinking)
+        answer = Answer(asked, engine.describe()["model"], thinking)
         self.metrics.requests.labels("controlled").inc()
         self.metrics.open.inc()
         headers = {HEADER: f"controlled: {course.method}"}
@@ -250,8 +258,7 @@ class Sidecar:
             for event in answer.end(generation):
                 yield _sent(event)
         except ServerError as error:
-            self._upstream.failed(error)
-            self.metrics.errors.inc()
+            self._failed(error)
             yield _sent({"error": {"message": self._without_url(error), "type": "upstream_error"}})
         yield "data: [DONE]\n\n"
 
@@ -280,9 +287,14 @@ class Sidecar:
         if not isinstance(told, dict):
             raise BadRequestError("the body must be a JSON object")
         asked = read_asked(told, chat=chat, temperature=self._policy.temperature)
-        if "bitcal" not in told:
+        usual = self._upstream.engine.template_options if chat else {}
+        if "bitcal" not in told and not usual:
             return asked, body
-        return asked, json.dumps({key: value for key, value in told.items() if key != "bitcal"}).encode()
+        theirs = {key: value for key, value in told.items() if key != "bitcal"}
+        options = theirs.get("chat_template_kwargs") or {}
+        if usual and isinstance(options, dict):  # whoever is passed on is asked in the same style
+            theirs["chat_template_kwargs"] = {**usual, **options}
+        return asked, json.dumps(theirs).encode()
 
 
 class _Owned(StreamingResponse):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bitcal_tts.engines.base import Decoding
+from bitcal_tts.engines.thinking import ThinkMarkers, style_of
 from bitcal_tts.engines.wire import Prompt
 from bitcal_tts.halting.controller import Controller, Decision
 from bitcal_tts.halting.handing import name_of
@@ -87,7 +88,11 @@ class Planner:
             return engine.wire.text_prompt(asked.prompt)
         return engine.wire.prompt(asked.messages, {**engine.template_options, **asked.options})
 
-    def course(self, asked: Asked, prompt: Prompt) -> Course:
+    def thinking(self, asked: Asked) -> ThinkMarkers | None:
+        """How the model marks its thinking where it is asked like this."""
+        return self._upstream.engine.thinking_with(asked.options if asked.chat else {})
+
+    def course(self, asked: Asked, prompt: Prompt, thinking: ThinkMarkers | None) -> Course:
         """What a request will take, with a cap that the model has room for."""
         engine, policy = self._upstream.engine, self._policy
         cap = min(policy.budget, asked.cap or policy.budget)
@@ -98,12 +103,16 @@ class Planner:
             )
         identity = engine.identity(Decoding(**{**vars(asked.decoding), "seed": 0}))
         identity = identity.with_known(template_options={**engine.template_options, **asked.options})
+        if thinking is not None and engine.thinking is None:
+            identity = identity.with_known(style=style_of(thinking), thinking=list(thinking))
         options: dict[str, Any] = {
             "identity": identity, "question": asked.question, "count_tokens": lambda text: len(engine.encode(text))
         }  # fmt: skip
         piloted = self._autopilot is not None and asked.method is None and asked.profile is None
         if piloted and cap == room:
-            return self._piloted(identity, cap, options)
+            return self._piloted(identity, cap, thinking or engine.thinking, options)
+        if thinking is not None and engine.thinking is None:
+            raise ValueError("it asks the model to think, and methods here do not expect that: serve --style thinking")
         budget = room
         if self._second is not None and policy.first is not None and not piloted and policy.first < room:
             budget = policy.first
@@ -129,7 +138,7 @@ class Planner:
         course.cap = room if budget < room else None
         return course
 
-    def _piloted(self, identity: Identity, cap: int, options: dict[str, Any]) -> Course:
+    def _piloted(self, identity: Identity, cap: int, thinking: ThinkMarkers | None, options: dict[str, Any]) -> Course:
         """A request of which the autopilot decides what becomes."""
         engine = self._upstream.engine
         assert self._autopilot is not None
@@ -143,7 +152,7 @@ class Planner:
             bits=engine.bits,
             budget=cap,
             answers=self._autopilot.answers,
-            markers=engine.thinking or (None, None),
+            markers=thinking or (None, None),
         )
         pilot = self._autopilot.pilot(setting)
         if pilot is None:
