@@ -27,7 +27,7 @@ def show(result: Row, *, full: bool) -> None:
     there = {name for row in shown for name in _names(row)}
     left = [name for name in result["curves"] if name not in there]
     if left:
-        print(fill(f"at every threshold more than {100 * most:g} % is lost by {', '.join(left)}", NARROW))
+        print(fill(f"at every threshold more than {100 * most:g} % is lost by {'; '.join(left)}", NARROW))
     if full and tests:
         _print_tests(tests)
     elif not full:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 EXAMPLE = """example:
+  mkdir -p ~/.local/share/bash-completion/completions ~/.zfunc
   bitcal completion bash > ~/.local/share/bash-completion/completions/bitcal
   bitcal completion zsh > ~/.zfunc/_bitcal        # a folder that is in your fpath
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.calibration.fit import SHARE, SHARE_OF_KNOWN
+from bitcal_tts.calibration.recording import mark_of_question
 from bitcal_tts.calibration.risk import fewest
-from bitcal_tts.calibration.starters import STARTERS
+from bitcal_tts.calibration.starters import load_starter
 from bitcal_tts.commands import options
 from bitcal_tts.commands.logs import Log, add_columns, columns_of
 from bitcal_tts.commands.progress import progress
@@ -118,11 +119,20 @@ def _import_logs(args: argparse.Namespace) -> None:
         print(json.dumps({"schema": 1, "folders": told}))
 
 
+def _is_new_to_the_starter(asked: Sequence[str], values: str | None) -> bool:
+    """Whether there is a starter for such values which has not met most of these questions: those certify nothing."""
+    starter = None if values is None else load_starter(values)
+    met = set() if starter is None else set(starter.whole.fitted.get("questions", ()))
+    return starter is not None and 2 * sum(mark in met for mark in asked) < len(asked)
+
+
 def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     log = Log(path, columns_of(args), gold=False, answers=args.answers, close=args.close)
     split = splitter(args.tokenizer)
     longest, full = 0, True
+    asked: list[str] = []
     for text in log.texts():
+        asked.append(mark_of_question(text.question))
         longest = max(longest, len(split(text.response)), len(text.tokens or ()))
         full = full and complete_signals(text)
     signals = Signals("top", k=TOP_K) if full else TEXT_ONLY
@@ -140,7 +150,7 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         import_texts(log.texts(), log.n, folder, manifest, split, advance)
     if not args.json:
         print(f"traces: {folder} ({log.n} texts, {log.answers} answers, {signals} signals)")
-        starts = " --from starter" if FORMATS[log.answers].values in STARTERS else ""
+        starts = " --from starter" if _is_new_to_the_starter(asked, FORMATS[log.answers].values) else ""
         least = math.ceil(fewest(_RISK, _CONFIDENCE) / (1 - (SHARE_OF_KNOWN if starts else SHARE)))
         few = f" (once there are {least} texts or more: fewer certify nothing)" if log.n < least else ""
         print(f"next: bitcal fit {folder}{starts} --risk {_RISK:g} --out profile.json{few}")

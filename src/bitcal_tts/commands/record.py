@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.commands import build, options
+from bitcal_tts.commands.options import USUAL_MODEL
 from bitcal_tts.commands.progress import note, progress
 
 EXAMPLE = """example:
@@ -75,7 +76,7 @@ def next_step(store: Any, folder: Path) -> str:
 def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
     """Record what is missing of the folder the options describe."""
     if not args.json:
-        note(f"preparing {args.model or args.url}")
+        note(f"preparing {args.url or args.model or USUAL_MODEL}")
     from bitcal_tts.traces.record import record
 
     args.style = build.style_of(args)

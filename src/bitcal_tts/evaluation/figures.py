@@ -23,8 +23,9 @@ def draw_all(rows: Sequence[Row], folder: Path) -> list[Path]:
         "accuracy_and_tokens": accuracy_and_tokens,
         "premature_stops": premature_stops,
         "pareto": pareto,
-        "budget_sweep": budget_sweep,
     }
+    if len({row["budget"] for row in rows}) > 1:
+        drawings["budget_sweep"] = budget_sweep  # of one it would be a chart of one point
     return [draw_to(folder / name, lambda d=draw: d(rows)) for name, draw in drawings.items()]  # type: ignore[misc]
 
 
@@ -81,13 +82,16 @@ def pareto(rows: Sequence[Row]) -> Any:
     """Accuracy against tokens, budgets annotated; a panel a model and precision. Up and left is preferable."""
     groups, methods = _groups(rows), _methods(rows)
     figure, panels = _panels(len(groups))
+    several = len({row["budget"] for row in rows}) > 1
     labels: list[tuple[Any, str, tuple[float, float]]] = []
     for axes, group, name in zip(panels, groups, _labels(groups), strict=False):
         for i, method in enumerate(methods):
             cells = _over_budgets(rows, group, method)
             x, y = [c["avg_tokens"] for c in cells], [100 * c["accuracy"] for c in cells]
             axes.plot(x, y, label=method, **line(i))
-            if len(groups) <= _WIDE or i == 0:  # in small panels the first method's budgets tell the others'
+            if several and (
+                len(groups) <= _WIDE or i == 0
+            ):  # in small panels the first method's budgets tell the others'
                 labels += [(axes, *label) for label in _joined_labels(cells, x, y)]
         axes.set_title(name, fontsize=9)
         axes.set_xlabel("tokens a problem")
@@ -207,7 +211,7 @@ def _panels(count: int) -> tuple[Any, list[Any]]:
     """A panel each, in rows of five."""
     columns = min(count, _WIDE)
     height = -(-count // columns)
-    size = (max(4.6, 2.6 * columns), 3.2 if height == 1 else 2.5 * height)
+    size = (max(7.2, 2.6 * columns), 3.2 if height == 1 else 2.5 * height)
     figure, grid = plt.subplots(height, columns, figsize=size, sharey=True, squeeze=False)
     panels = list(grid.flat)
     for unused in panels[count:]:

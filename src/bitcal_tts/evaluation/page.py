@@ -113,7 +113,7 @@ def _headline(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
             where = f"At a budget of {largest}" if len(parts) == 1 else f"{html.escape(name)}, budget {largest}"
             sentences.append(
                 f"<p>{where}, <b>{html.escape(method)}</b> uses {_pc(row['savings'])} % fewer tokens than "
-                f"decoding to the end; accuracy is {_pc(row['accuracy'])} % against {_pc(at['fixed']['accuracy'])} % "
+                f"<b>fixed</b>; accuracy is {_pc(row['accuracy'])} % against {_pc(at['fixed']['accuracy'])} % "
                 f"({test['verdict']}, p = {test['p_corrected']:.2g}, N = {row['n']}).</p>"
             )
     return "\n".join(sentences)

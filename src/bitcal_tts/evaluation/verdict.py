@@ -25,7 +25,7 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
     full = at[base]
     begin = (
         f"Decoded to the end, {_pc(full['accuracy'])} % are right with {full['avg_tokens']:,.0f} tokens an answer "
-        f"(budget {budget:,}, N = {full['n']:,})."
+        f"({'landed, ' if base == 'landed' else ''}budget {budget:,}, N = {full['n']:,})."
     )
     tests = {test["method"]: test for test in comparisons if test["budget"] == budget and test["against"] == base}
     saved = {name: 1 - row["avg_tokens"] / max(1.0, full["avg_tokens"]) for name, row in at.items()}
