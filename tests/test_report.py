@@ -36,6 +36,23 @@ def test_figures_are_written_and_the_same_each_time(run_folder: Path) -> None:
     assert {name: (run_folder / "figures" / f"{name}.png").read_bytes() for name in names} == before
 
 
+def test_one_budget_is_no_sweep(run_folder: Path, tmp_path: Path) -> None:
+    from bitcal_tts.evaluation.figures import draw_all
+
+    rows = json.loads((run_folder / "summary.json").read_text())["rows"]
+    assert (tmp_path / "budget_sweep.png") not in draw_all([row for row in rows if row["budget"] == 128], tmp_path)
+    assert (tmp_path / "budget_sweep.png") in draw_all(rows, tmp_path)
+
+
+def test_a_folder_of_traces_is_told_where_its_replays_are(
+    store: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traces = shutil.copytree(store.folder, tmp_path / "traces")
+    assert main(["replay", str(traces), "--json"]) == 0
+    assert main(["report", str(traces)]) == 2
+    assert f"{traces}/replays/1 has one" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("width", [1200, 390])
 def test_the_page_works_from_disk(run_folder: Path, browser: Any, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900})

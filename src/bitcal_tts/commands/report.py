@@ -137,7 +137,9 @@ def read_summary(folder: Path) -> dict[str, Any]:
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise TraceError(f"{folder} has no summary.json: bitcal run, replay and import write one") from None
+        replays = sorted(path.parent for path in folder.glob("replays/*/summary.json"))
+        there = f"; {replays[-1]} has one" if replays else ""
+        raise TraceError(f"{folder} has no summary.json: bitcal run, replay and import write one{there}") from None
     except ValueError as error:
         raise TraceError(f"{path} is not JSON: {error}") from None
     if (
