@@ -13,8 +13,10 @@ import pytest
 from conformance import Conformance, requests, same_tokens
 
 from bitcal_tts.cli import main
-from bitcal_tts.engines.base import Decoding, EngineError
+from bitcal_tts.engines.base import Decoding, EngineError, Fork, Place
 from bitcal_tts.engines.http import HttpEngine
+from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.halting.landing import landing
 from bitcal_tts.halting.methods import to_the_end
 
 
@@ -71,6 +73,23 @@ def test_what_is_served_is_reported_read_or_refused(server: str, served: Any, gg
         assert "bits" in identity.declared
     finally:
         gguf.with_suffix(".moved").rename(gguf)
+
+
+def test_probes_come_as_they_are_made(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, write = [], served.write
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        made.append(1)
+        return write(*args, **kwargs)
+
+    monkeypatch.setattr(served, "write", noted)
+    format = FORMATS["gsm8k"]
+    place = Place(0, landing("", "</think>", format.cue), format)
+    forks = [Fork("What is 3 + 4?", [], [place] * 2) for _ in range(4)] + [Fork("What is 3 + 4?", [], [])]
+    answers = served.probe(forks, batch_size=1)
+    first = next(answers)
+    assert len(first) == 2 and len(made) <= 4
+    assert [len(one) for one in answers] == [2, 2, 2, 0] and len(made) == 8
 
 
 def test_bad_arguments_are_told(server: str, capsys: pytest.CaptureFixture[str]) -> None:

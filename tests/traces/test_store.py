@@ -22,7 +22,7 @@ from bitcal_tts import files
 from bitcal_tts.engines.base import Completion, Decoding
 from bitcal_tts.tasks import Item, load_task
 from bitcal_tts.traces.manifest import Manifest
-from bitcal_tts.traces.record import record
+from bitcal_tts.traces.record import _kept, record
 from bitcal_tts.traces.schema import Trace, TraceError
 from bitcal_tts.traces.store import TraceStore
 
@@ -136,6 +136,15 @@ def test_a_broken_manifest_is_named(copied: Path, text: str) -> None:
     (copied / "manifest.json").write_text(text)
     with pytest.raises(TraceError, match=r"manifest\.json"):
         TraceStore.open(copied)
+
+
+def test_who_interrupts_is_told_what_is_kept_with_probes_and_without(store: Any, probed: Any) -> None:
+    again = ": run the same command to go on"
+    assert _kept(store, None) == f"40 of 40 items are kept{again}"
+    told = _kept(probed, probed.manifest.probes)
+    assert told.startswith("64 of 64 items are kept, 64 of them with their probes, what was under way is not (--block)")
+    other = {**probed.manifest.probes, "every": 32}
+    assert ", 0 of them with their probes" in _kept(probed, other)
 
 
 def test_a_truncated_part_is_named_and_the_rest_kept(copied: Path, engine: Any, store: Any) -> None:

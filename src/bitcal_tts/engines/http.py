@@ -282,11 +282,14 @@ class HttpEngine:
             standing = Standing(self.prompt(fork.prompt), fork.tokens[: place.tokens], text)
             return i, j, self.write(standing, place, stopped, entropy=True)
 
-        found: dict[tuple[int, int], Written] = {}
+        found: list[dict[int, Written]] = [{} for _ in forks]
+        told = 0
         for i, j, written in _together(one, len(jobs), self._at_once(batch_size), stopped):
-            found[i, j] = written
-        for i, fork in enumerate(forks):
-            yield [found[i, j] for j in range(len(fork.places))]
+            found[i][j] = written
+            while told < len(forks) and len(found[told]) == len(forks[told].places):
+                yield [found[told][j] for j in range(len(found[told]))]
+                told += 1
+        yield from ([] for _ in forks[told:])  # which have no places
 
     def score(
         self, texts: Sequence[tuple[str, Sequence[int]]], *, chunk_size: int = 16, batch_size: int = 32

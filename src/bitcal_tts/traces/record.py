@@ -121,16 +121,20 @@ def record(
             for finished in results:
                 _keep(store, finished, probing, asked.environment)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(_kept(store)) from None
+            raise KeyboardInterrupt(_kept(store, probing)) from None
         if probing is not None:
             store.probed(probing)
     return store
 
 
-def _kept(store: TraceStore) -> str:
+def _kept(store: TraceStore, probing: dict[str, Any] | None) -> str:
     """What an interrupted recording has of its items."""
-    kept = sum(one["items"] for one in store.measurements())
+    blocks = {block: one["items"] for block, one in zip(store.blocks(), store.measurements(), strict=True)}
+    kept = sum(blocks.values())
     lost = "" if kept == store.manifest.n else ", what was under way is not (--block)"
+    if probing is not None:
+        probed = sum(n for block, n in blocks.items() if store.probed_block(block, probing))
+        lost = f", {probed:,} of them with their probes{lost or ', what was under way is not (--block)'}"
     return f"{kept:,} of {store.manifest.n:,} items are kept{lost}: run the same command to go on"
 
 
