@@ -47,7 +47,7 @@ def test_one_budget_is_no_sweep(run_folder: Path, tmp_path: Path) -> None:
 def test_a_folder_of_traces_is_told_where_its_replays_are(
     store: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    traces = shutil.copytree(store.folder, tmp_path / "traces")
+    traces = shutil.copytree(store.folder, tmp_path / "traces", ignore=shutil.ignore_patterns("replays"))
     assert main(["replay", str(traces), "--json"]) == 0
     assert main(["report", str(traces)]) == 2
     assert f"{traces}/replays/1 has one" in capsys.readouterr().err

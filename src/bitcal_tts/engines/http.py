@@ -156,7 +156,7 @@ class HttpEngine:
 
     def _check_model(self, model: str | None) -> None:
         told = self._about.model
-        if model is not None and _stem(model) != _stem(told):
+        if model is not None and model not in (told, _stem(told), Path(told).name):
             raise ServerError(f"the server has {told!r}, not {model!r}: name that with --model, or leave it out")
 
     def _checked_bits(self, asked: float | None) -> float:
