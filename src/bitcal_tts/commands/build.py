@@ -185,7 +185,7 @@ def budgets_of(asked: Sequence[int] | None, profile: Path | None, opened: Opened
     """
     if asked:
         return list(asked)
-    fitted = None if profile is None or not opened.is_log else load_profile(profile).identity["budget"]
+    fitted = None if profile is None or not opened.identity.is_log else load_profile(profile).identity["budget"]
     return [fitted if isinstance(fitted, int) else opened.description["budget"]]
 
 

@@ -150,7 +150,7 @@ def _next_step(profile: Profile, path: Path) -> str:
         return f"bitcal replay TRACES --profile {path}, on problems that it was not fitted on"
     if all(told["more_items_needed"] is None for told in profile.evidence.values()):
         return "a larger --risk, or --kind, --looks and --features that judge better: more items would not help"
-    if profile.identity["engine"] == "log":
+    if profile.identity.is_log:
         return "more texts in the log; import and fit them again"
     return "the same bitcal record with a larger --n adds items to the folder; then fit again"
 

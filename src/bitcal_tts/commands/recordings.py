@@ -43,11 +43,6 @@ class Opened:
         """For calibration."""
         return Recording(self.description, self.traces, self.task, self.identity)
 
-    @property
-    def is_log(self) -> bool:
-        """Whether the texts were imported: nobody knows how they came about."""
-        return bool(self.identity["engine"] == "log")
-
 
 def open_recording(
     folder: Path, *, answers: str | None = None, declare: Mapping[str, Any] | None = None, complete: bool = True

@@ -19,7 +19,7 @@ from bitcal_tts.commands.recordings import Opened, open_recording
 from bitcal_tts.commands.table import NARROW, print_comparisons, print_narrow, print_rows
 from bitcal_tts.evaluation.comparison import compare
 from bitcal_tts.evaluation.metrics import summarise
-from bitcal_tts.evaluation.promises import kept
+from bitcal_tts.evaluation.promises import kept, targets
 from bitcal_tts.evaluation.verdict import verdict
 from bitcal_tts.files import write_atomically, write_json
 from bitcal_tts.halting.methods import describe_parameters
@@ -72,9 +72,7 @@ def show(description: dict[str, Any], summary: dict[str, Any], *, full: bool) ->
         print_rows(rows, title)
         print_comparisons(summary["comparisons"])
     else:
-        print_narrow(
-            rows, title, {(p["method"], p["budget"]): p["risk"] for p in promises if p["certified"] and not p["forced"]}
-        )
+        print_narrow(rows, title, {(name, budget): risk for (_, name, budget), risk in targets(promises).items()})
         print("all measures and the paired tests: --full, or the page")
 
 

@@ -217,9 +217,8 @@ def _demo_profile(args: argparse.Namespace, engine: HttpEngine) -> Profile | Non
     found = None if args.method or args.risk else demo.profile()
     if found is None:
         return None
-    identity = engine.identity(Decoding(demo.TEMPERATURE)).declare(declared(args))
     try:
-        found.check(identity.with_known(signals=str(engine.signals(1)), budget=args.budget))
+        found.check(_of_a_plain_request(engine, args))
     except (ProfileError, IdentityError) as error:
         note(f"the demo's profile is not used: {error}")
         return None
@@ -228,9 +227,8 @@ def _demo_profile(args: argparse.Namespace, engine: HttpEngine) -> Profile | Non
 
 def _mention_passed_on(profile: Profile, engine: HttpEngine, args: argparse.Namespace) -> None:
     """Say at the start, not in headers that nobody reads, where a plain request will not be halted."""
-    identity = engine.identity(Decoding(args.temperature)).with_known(template_options=engine.template_options)
     try:
-        profile.check(identity.with_known(signals=str(engine.signals(1)), budget=args.budget).declare(declared(args)))
+        profile.check(_of_a_plain_request(engine, args))
     except (ProfileError, IdentityError) as error:
         note(f"warning: a request that says no more is passed on, not halted: {error}")
 
@@ -265,6 +263,12 @@ def _status(args: argparse.Namespace) -> None:
         return
     for one in known:
         print("\n".join(in_words(one)), end="\n\n")
+
+
+def _of_a_plain_request(engine: HttpEngine, args: argparse.Namespace) -> Identity:
+    """What is served to a client who says nothing but a question."""
+    known = engine.identity(Decoding(args.temperature)).declare(declared(args))
+    return known.with_known(signals=str(engine.signals(1)), budget=args.budget)
 
 
 def _of_the_server(engine: HttpEngine) -> Identity:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -28,7 +27,8 @@ from bitcal_tts.engines.dialects import connect
 from bitcal_tts.engines.flight import Flight
 from bitcal_tts.engines.gguf import gguf_facts
 from bitcal_tts.engines.llama_server import OwnServer
-from bitcal_tts.engines.thinking import ThinkMarkers, find_markers, marker_tokens, style_of
+from bitcal_tts.engines.served_thinking import ServedThinking
+from bitcal_tts.engines.thinking import ThinkMarkers, style_of
 from bitcal_tts.engines.wire import PATIENCE, About, Prompt, ServerError, Standing, Wire
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.signals import TOP, Signals, from_top
@@ -76,7 +76,6 @@ class HttpEngine:
         self._system = system
         self._options = dict(sorted((template_options or {}).items()))
         self._encoded = lru_cache(maxsize=4096)(lambda text: tuple(self._wire.encode(text)))
-        self._markers_with = lru_cache(maxsize=64)(lambda options: self._find_markers(json.loads(options)))
         self._prompts = lru_cache(maxsize=4096)(lambda text: self._wire.prompt(self._messages(text), self._options))
         with ExitStack() as opened:
             if owned is not None:
@@ -94,8 +93,11 @@ class HttpEngine:
             self._top = min(top, self.vocabulary)
             self.is_full = known is not None and self._top >= known
             self.max_positions = self._about.positions
-            self._finds_markers = markers == "found"
-            self.thinking = self._find_markers(self._options) if markers == "found" else markers
+            self._finder: ServedThinking | None = None
+            if markers == "found":
+                self._finder = ServedThinking(self._wire, self._about.template, self.encode, system)
+                markers = self._finder.markers(self._options)
+            self.thinking = markers
             self._opened = opened.pop_all()
 
     def __enter__(self) -> HttpEngine:
@@ -138,21 +140,10 @@ class HttpEngine:
         """Extra arguments of the chat template."""
         return self._options
 
-    def _find_markers(self, options: dict[str, Any]) -> ThinkMarkers | None:
-        rendered = self._wire.rendered(self._messages("?"), options)
-        if rendered is None:
-            raise EngineError(
-                f"{self.url} does not tell its chat template: say how its model marks its thinking with "
-                "--think '<think>,</think>', or that it does not with --think none"
-            )
-        return find_markers(_Vocabulary(self), rendered)
-
     def thinking_with(self, options: Mapping[str, Any]) -> ThinkMarkers | None:
         """How the model marks its thinking where its template is told more than usual."""
         told = {**self._options, **options}
-        if not self._finds_markers or told == self._options:
-            return self.thinking
-        return self._markers_with(json.dumps(told, sort_keys=True))
+        return self.thinking if self._finder is None or told == self._options else self._finder.markers(told)
 
     def _check_model(self, model: str | None) -> None:
         told = self._about.model
@@ -352,17 +343,6 @@ class HttpEngine:
     def encode(self, text: str) -> list[int]:
         """Token ids of a part of a response."""
         return list(self._encoded(text))
-
-
-class _Vocabulary:
-    """What finding think markers asks of a tokenizer, asked of the server."""
-
-    def __init__(self, engine: HttpEngine) -> None:
-        self.chat_template = engine._about.template or ""
-        self._engine = engine
-
-    def get_added_vocab(self) -> list[str]:
-        return marker_tokens(self._engine.encode)
 
 
 def _prefix(request: Request) -> str:

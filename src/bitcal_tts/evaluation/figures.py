@@ -24,7 +24,7 @@ def draw_all(rows: Sequence[Row], folder: Path) -> list[Path]:
         "premature_stops": premature_stops,
         "pareto": pareto,
     }
-    if len({row["budget"] for row in rows}) > 1:
+    if _several_budgets(rows):
         drawings["budget_sweep"] = budget_sweep  # of one it would be a chart of one point
     return [draw_to(folder / name, lambda d=draw: d(rows)) for name, draw in drawings.items()]  # type: ignore[misc]
 
@@ -82,7 +82,7 @@ def pareto(rows: Sequence[Row]) -> Any:
     """Accuracy against tokens, budgets annotated; a panel a model and precision. Up and left is preferable."""
     groups, methods = _groups(rows), _methods(rows)
     figure, panels = _panels(len(groups))
-    several = len({row["budget"] for row in rows}) > 1
+    several = _several_budgets(rows)
     labels: list[tuple[Any, str, tuple[float, float]]] = []
     for axes, group, name in zip(panels, groups, _labels(groups), strict=False):
         for i, method in enumerate(methods):
@@ -159,6 +159,10 @@ def _joined_labels(cells: Sequence[Row], x: Sequence[float], y: Sequence[float])
         else:
             labels.append((str(cell["budget"]), point))
     return labels
+
+
+def _several_budgets(rows: Sequence[Row]) -> bool:
+    return len({row["budget"] for row in rows}) > 1
 
 
 def _at_largest_budget(rows: Sequence[Row]) -> list[Row]:

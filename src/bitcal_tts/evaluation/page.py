@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from bitcal_tts.evaluation.promises import targets
 from bitcal_tts.evaluation.tables import ENERGY, joules_cell, lost_cell, name_of, points, split
 from bitcal_tts.evaluation.verdict import verdict
 
@@ -68,18 +69,14 @@ def _verdicts(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
 
 def _narrow(rows: Sequence[Row], promises: Sequence[Row]) -> str:
     """What is read first: it fits a telephone."""
-    targets = {
-        (p.get("run") or "", p["method"], p["budget"]): p["risk"]
-        for p in promises
-        if p.get("certified") and not p.get("forced")
-    }
+    risks = targets(promises)
     several = len(split(rows)) > 1
     head = (*(("decoded",) if several else ()), "method", "budget", "right %", "saved %", "lost %")
     body, last = [], None
     for row in rows:
         cell = (name_of(row), row["budget"])
         rule, last = last is not None and cell != last, cell
-        target = targets.get((name_of(row) if several else "", row["method"], row["budget"]))
+        target = risks.get((name_of(row) if several else "", row["method"], row["budget"]))
         lost = lost_cell(row, target)
         name = (name_of(row),) if several else ()
         values = (*name, row["method"], str(row["budget"]), _pc(row["accuracy"]), _pc(row["savings"]), lost)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from bitcal_tts.evaluation.statistics import wilson
@@ -59,6 +59,12 @@ def kept(method: Controller, found: Sequence[Outcome], known: Collection[str] = 
     if p.force and not new:
         shown["line"] += "; it was forced, and promises nothing here"
     return {**told, **shown}
+
+
+def targets(promises: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, int], float]:
+    """The risks that were promised and hold, by run, method and budget: what was forced promises nothing."""
+    hold = (p for p in promises if p.get("certified") and not p.get("forced"))
+    return {(p.get("run") or "", p["method"], p["budget"]): p["risk"] for p in hold}
 
 
 def seen(evidence: Mapping[str, Any], lost: int, n: int, *, forced: bool = False) -> dict[str, Any]:

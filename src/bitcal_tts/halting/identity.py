@@ -37,6 +37,8 @@ KEYS = (
 """What an identity may know."""
 _USUAL = {"handed_to": None}
 """What nobody has to say: a model answers by itself, and hands nothing over to another."""
+LOG = "log"
+"""The engine of texts that were imported."""
 DECODING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _IMPLIED = {"task": ("prompt_sha256", "system", "template_options")}
 """Who declares a task declares how it is asked."""
@@ -84,6 +86,11 @@ class Identity:
 
     def __getitem__(self, key: str) -> Any:
         return self.known.get(key, _USUAL.get(key, UNKNOWN))
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it is of imported texts: nobody knows how they came about."""
+        return bool(self["engine"] == LOG)
 
     def with_known(self, **values: Any) -> Identity:
         """The same with more known."""

@@ -150,7 +150,9 @@ class Sidecar:
     def _failed(self, error: ServerError) -> None:
         self._upstream.failed(error)
         self.metrics.errors.inc()
-        _LOG.warning("the upstream failed", extra={"error": str(error)})
+        # What an upstream says of a request may be the client's words.
+        told = f"status {error.status}" if isinstance(error, UpstreamError) else str(error)
+        _LOG.warning("the upstream failed", extra={"error": told})
 
     def _without_url(self, error: ServerError) -> str:
         """Where the upstreams are, is nobody's business."""
@@ -179,21 +181,22 @@ class Sidecar:
         return StreamingResponse(content, status_code=status, headers=told)
 
     async def _generate(self, request: Request, body: bytes, *, chat: bool) -> Response:
-        asked, unread = self._read(body, chat=chat)
+        told = self._told(body)
+        asked = read_asked(told, chat=chat, temperature=self._policy.temperature)
         if isinstance(asked, str):
-            return await self._pass_on(request, unread, asked)
+            return await self._pass_on(request, self._theirs(told, body, chat=chat), asked)
         changed = await self._upstream.changed()
         if changed is not None:
-            return await self._pass_on(request, unread, changed)
-        prompt = await to_thread.run_sync(self._planner.prompt, asked)
-        thinking = await to_thread.run_sync(self._planner.thinking, asked)
+            return await self._pass_on(request, self._theirs(told, body, chat=chat), changed)
+        prompt, thinking = await to_thread.run_sync(self._planner.read, asked)
         try:
             course = self._planner.course(asked, prompt, thinking)
         except ValueError as error:
             if isinstance(error, BadRequestError):
                 raise
-            _LOG.info("passed on", extra={"why": str(error).removesuffix(OR_FORCE)})
-            return await self._pass_on(request, unread, str(error))  # a promise that does not hold here, or no signals
+            _LOG.info("passed on", extra={"refused": type(error).__name__})  # what it says may be the client's words
+            # A promise that does not hold here, or no signals.
+            return await self._pass_on(request, self._theirs(told, body, chat=chat), str(error))
         second = None if self._second is None else partial(self._planner.on_second, asked)
         generation = Generation(self._upstream, course, prompt, asked.decoding, asked.seed, second)
         try:
@@ -278,23 +281,26 @@ class Sidecar:
                    "probe_tokens": outcome.probe_tokens, "cap": generation.cap},
         )  # fmt: skip
 
-    def _read(self, body: bytes, *, chat: bool) -> tuple[Asked | str, bytes]:
-        """What is asked, and the body without what is ours."""
+    def _told(self, body: bytes) -> dict[str, Any]:
+        """The body, read."""
         try:
             told = json.loads(body)
         except (ValueError, RecursionError):
             raise BadRequestError("the body is not JSON") from None
         if not isinstance(told, dict):
             raise BadRequestError("the body must be a JSON object")
-        asked = read_asked(told, chat=chat, temperature=self._policy.temperature)
+        return told
+
+    def _theirs(self, told: dict[str, Any], body: bytes, *, chat: bool) -> bytes:
+        """What is passed on of a body: all but what is ours, and in the style in which others are asked."""
         usual = self._upstream.engine.template_options if chat else {}
         if "bitcal" not in told and not usual:
-            return asked, body
+            return body
         theirs = {key: value for key, value in told.items() if key != "bitcal"}
         options = theirs.get("chat_template_kwargs") or {}
-        if usual and isinstance(options, dict):  # whoever is passed on is asked in the same style
+        if usual and isinstance(options, dict):
             theirs["chat_template_kwargs"] = {**usual, **options}
-        return asked, json.dumps(theirs).encode()
+        return json.dumps(theirs).encode()
 
 
 class _Owned(StreamingResponse):

@@ -81,6 +81,10 @@ class Planner:
         assert self._second is not None
         return self._second, self.prompt(asked, self._second)
 
+    def read(self, asked: Asked) -> tuple[Prompt, ThinkMarkers | None]:
+        """What is asked as the server reads it, and how its model marks its thinking then; both may ask the server."""
+        return self.prompt(asked), self.thinking(asked)
+
     def prompt(self, asked: Asked, upstream: Upstream | None = None) -> Prompt:
         """What is asked as a server reads it, the first by default."""
         engine = (upstream or self._upstream).engine
@@ -103,7 +107,8 @@ class Planner:
             )
         identity = engine.identity(Decoding(**{**vars(asked.decoding), "seed": 0}))
         identity = identity.with_known(template_options={**engine.template_options, **asked.options})
-        if thinking is not None and engine.thinking is None:
+        unexpected = thinking is not None and engine.thinking is None
+        if thinking is not None and unexpected:
             identity = identity.with_known(style=style_of(thinking), thinking=list(thinking))
         options: dict[str, Any] = {
             "identity": identity, "question": asked.question, "count_tokens": lambda text: len(engine.encode(text))
@@ -111,7 +116,7 @@ class Planner:
         piloted = self._autopilot is not None and asked.method is None and asked.profile is None
         if piloted and cap == room:
             return self._piloted(identity, cap, thinking or engine.thinking, options)
-        if thinking is not None and engine.thinking is None:
+        if unexpected:
             raise ValueError("it asks the model to think, and methods here do not expect that: serve --style thinking")
         budget = room
         if self._second is not None and policy.first is not None and not piloted and policy.first < room:

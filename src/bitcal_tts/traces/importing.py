@@ -9,7 +9,7 @@ from typing import Any
 
 from bitcal_tts.engines.base import Completion
 from bitcal_tts.files import locked
-from bitcal_tts.halting.identity import KEYS
+from bitcal_tts.halting.identity import KEYS, LOG
 from bitcal_tts.halting.signals import TEXT_ONLY, Signals
 from bitcal_tts.logs.texts import LoggedText
 from bitcal_tts.tasks.registry import TEXTS
@@ -37,7 +37,7 @@ def manifest_of(
 ) -> Manifest:
     """What a folder of imported texts says of itself."""
     told = {
-        "engine": "log",
+        "engine": LOG,
         "model": model,
         "bits": bits,
         "task": TEXTS,

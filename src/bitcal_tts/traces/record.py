@@ -131,11 +131,12 @@ def _kept(store: TraceStore, probing: dict[str, Any] | None) -> str:
     """What an interrupted recording has of its items."""
     blocks = {block: one["items"] for block, one in zip(store.blocks(), store.measurements(), strict=True)}
     kept = sum(blocks.values())
-    lost = "" if kept == store.manifest.n else ", what was under way is not (--block)"
+    probes, whole = "", kept == store.manifest.n
     if probing is not None:
         probed = sum(n for block, n in blocks.items() if store.probed_block(block, probing))
-        lost = f", {probed:,} of them with their probes{lost or ', what was under way is not (--block)'}"
-    return f"{kept:,} of {store.manifest.n:,} items are kept{lost}: run the same command to go on"
+        probes, whole = f", {probed:,} of them with their probes", False
+    lost = "" if whole else ", what was under way is not (--block)"
+    return f"{kept:,} of {store.manifest.n:,} items are kept{probes}{lost}: run the same command to go on"
 
 
 def _missing(
