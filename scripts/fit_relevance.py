@@ -23,7 +23,7 @@ from bitcal_tts.files import write_atomically
 from bitcal_tts.halting.answers.numbers import as_number
 from bitcal_tts.halting.values import KINDS, Asking, Candidates
 from bitcal_tts.halting.values.numbers import Mention
-from bitcal_tts.halting.values.relevance import SIZE, hashed
+from bitcal_tts.halting.values.relevance import SIZE
 
 OUT = Path(__file__).parents[1] / "src/bitcal_tts/halting/values/relevance.npy"
 STRENGTHS = (0.003, 0.01, 0.03, 0.1)
@@ -37,7 +37,7 @@ class Noting(Candidates):
         self.noted: list[tuple[list[int], Any]] = []
 
     def _note(self, value: Any, mention: Mention, subjects: frozenset[str]) -> None:
-        self.noted.append((hashed(self._asking, mention, subjects, value.made_of), mention.value))
+        self.noted.append((self._relevance.hashed(mention, subjects, value.made_of), mention.value))
 
 
 def examples(question: str, answer: str) -> list[tuple[list[int], bool]]:

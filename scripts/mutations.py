@@ -58,13 +58,13 @@ MUTATIONS = (
         "self._agreeing + 1 if statement.value != self.value else 1", FEATURES,
     ),
     Mutation(
-        "a redo never resets what came before it", "halting/features.py",
-        'if name == "redos":\n                    self._since_redo = _Extremes()', 'if name == "redos":\n                    pass',
+        "a redo never resets what came before it", "halting/trail.py", "self._since_redo = _Stretch()\n\n", "pass\n\n",
         FEATURES,
     ),
     Mutation(
-        "the smallest margin made the largest", "halting/features.py",
-        "self.margin_min = min(self.margin_min, *margins)", "self.margin_min = max(self.margin_min, *margins)", FEATURES,
+        "the smallest margin made the largest", "halting/trail.py",
+        "stretch.margin_min = min(stretch.margin_min, margin_min)",
+        "stretch.margin_min = max(stretch.margin_min, margin_min)", FEATURES,
     ),
     Mutation(
         "s1 counts outside the thinking", "halting/rules/s1.py",
@@ -115,7 +115,15 @@ MUTATIONS = (
         "probe.close_tokens if self._asking is Question.CLOSING else probe.n_tokens", "probe.n_tokens", RULES,
     ),
     Mutation(
-        "what is absent counts as certain", "halting/features.py",
+        "a look past the one that ends a text counts", "halting/session.py",
+        "taken = decision.tokens - self.tokens", "taken = len(self._waiting) - at", SESSION,
+    ),
+    Mutation(
+        "a sentence that ends behind a quote is read past", "halting/ahead.py", "_BEGUN = 4", "_BEGUN = 1",
+        "tests/halting/test_skipping.py",
+    ),
+    Mutation(
+        "what is absent counts as certain", "halting/trail.py",
         "told[column] = math.nan", "pass", FEATURES,
     ),
     Mutation(

@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from bitcal_tts.halting.features import OF_THE_TEXT, Features, signal_of
+from bitcal_tts.halting.features import OF_THE_TEXT, Features
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.halting.statements import StatementDetector
+from bitcal_tts.halting.trail import signal_of
 
 log1p = math.log1p
 

@@ -39,16 +39,23 @@ def test_many_at_once_are_as_one_by_one(phrases: list[list[str]], data: st.DataO
     signals = rng.random((len(texts), 3)) * [3, -14, 9]
     columns = [None if known == "none" or (known == "some" and i == 1) else signals[:, i].tolist() for i in range(3)]
     statements = [one.update(text, *_of(columns, i)) for i, text in enumerate(texts)]
-    at = 0
-    while at < len(texts):
-        ahead = data.draw(st.integers(1, 12))
-        part = [None if column is None else column[at : at + ahead] for column in columns]
-        skipped = many.skip(texts[at : at + ahead], *part)
-        assert statements[at : at + skipped] == [None] * skipped
-        at += skipped
-        if at < len(texts):
-            assert many.update(texts[at], *_of(columns, at)) == statements[at]
-            at += 1
+    begin = 0
+    while begin < len(texts):
+        # Some tokens come together, and are taken in parts.
+        end = begin + data.draw(st.integers(1, 12))
+        together = texts[begin:end]
+        part = [None if column is None else column[begin:end] for column in columns]
+        at = 0
+        while at < len(together):
+            entropies, logprobs, margins = part
+            most = data.draw(st.integers(1, 12))
+            skipped = many.skip(together, entropies, logprobs, margins, at, most)
+            assert statements[begin + at : begin + at + skipped] == [None] * skipped
+            at += skipped
+            if at < len(together):
+                assert many.update(together[at], *_of(part, at)) == statements[begin + at]
+                at += 1
+        begin = end
     assert many.tokens == one.tokens
     assert many.at_sentence_end == one.at_sentence_end
     for at_statement in (False, True):
@@ -67,6 +74,16 @@ def test_a_space_after_a_full_stop_ends_a_sentence_that_may_state_something() ->
         assert features.update(piece, None, None, None) is None
     assert features.skip([" ", "ok"], None, None, None) == 0
     assert features.update(" ", None, None, None) is not None
+
+
+@pytest.mark.parametrize("closing", ["", '"', "**", '")*'])
+def test_a_space_behind_what_closes_a_sentence_ends_it(closing: str) -> None:
+    features = Features(detector_for(None), bits=4, budget=512, question=QUESTION, values="numbers")
+    for piece in (" That", " is", " 3", " *", " 14", " =", " 42", ".", *closing):
+        features.update(piece, None, None, None)
+    assert not features.at_sentence_end and features.skip([" so", " on"], None, None, None) == 0
+    features.update(" so", None, None, None)
+    assert features.at_sentence_end
 
 
 @pytest.mark.parametrize("text", ["one two three", "nothing ends here at all"])

@@ -16,7 +16,7 @@ from bitcal_tts.halting.values.asking import stem
 from bitcal_tts.halting.values.candidates import KEPT, MAX_VALUES
 from bitcal_tts.halting.values.cues import CUES
 from bitcal_tts.halting.values.numbers import mentions, plain
-from bitcal_tts.halting.values.relevance import relevance
+from bitcal_tts.halting.values.relevance import Relevance
 from bitcal_tts.halting.values.sentences import MAX_LENGTH
 
 QUESTION = "Tom has 3 bags with 4 apples each. He sells 25% of the apples. How many apples does Tom have left?"
@@ -243,8 +243,9 @@ def test_relevance_reads_what_is_asked() -> None:
     (on_the_way,) = [m for m in mentions("He sold 4 cups on Monday is 4.") if m.result]
     final = [m for m in mentions("So Tom sold 4 + 5 = 9 cups altogether.") if m.result][-1]
     tom = frozenset({"Tom"})
-    assert relevance(asking, final, tom, 3) > relevance(asking, on_the_way, tom, 1)
-    assert relevance(asking, final, tom, 3) > relevance(asking, final, tom, 1)  # a number of the question is missing
+    relevance = Relevance(asking)
+    assert relevance(final, tom, 3) > relevance(on_the_way, tom, 1)
+    assert relevance(final, tom, 3) > relevance(final, tom, 1)  # a number of the question is missing
 
 
 class Ordered(set[str]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -181,9 +182,9 @@ class Desk:
                 looks.setdefault(id(directive.profile), []).append((index, directive))
             self._weighing = []
             for some in looks.values():
-                judged = some[0][1].profile.judge_all([directive.look for _, directive in some])
-                for (index, _), (score, stands_for) in zip(some, judged, strict=True):
-                    self._rows[index].weighed(score, stands_for)
+                judged = iter(some[0][1].profile.judge_all([look for _, directive in some for look in directive.looks]))
+                for index, directive in some:
+                    self._rows[index].weighed(list(islice(judged, len(directive.looks))))
                     self._heed(index)
 
 

@@ -97,7 +97,7 @@ class _Row:
             )
             if isinstance(directive, Force):
                 closing, cue = landing_ids(self._tokenizer, directive.landing)
-                self.landing, self.forced, self._fed, self.chosen = True, closing + cue, 0, 0
+                self.landing, self.forced, self._fed, self.chosen = True, [*closing, *cue], 0, 0
         if ended and not session.over:
             session.end()
 

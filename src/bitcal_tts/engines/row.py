@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,9 +113,9 @@ class Row:
         """Answer what the session asked."""
         self._follow(self.session.tell(probe))
 
-    def weighed(self, score: float, stands_for: Any) -> None:
-        """Take what the look at which the session waits was judged to be worth."""
-        self._follow(self.session.weighed(score, stands_for))
+    def weighed(self, judged: Sequence[tuple[float, Any]]) -> None:
+        """Take what the looks at which the session waits were judged to be worth."""
+        self._follow(self.session.weighed(judged))
 
     def fork(self) -> Fork:
         """Where the session asks, or is to be landed, as the one place of a fork."""

@@ -11,9 +11,10 @@ from tokenizers.decoders import DecodeStream
 from bitcal_tts.halting.landing import Landing
 
 
-def landing_ids(tokenizer: Any, landing: Landing) -> tuple[list[int], list[int]]:
+@lru_cache(maxsize=256)  # landings are few, and come again with every request
+def landing_ids(tokenizer: Any, landing: Landing) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Token ids of the closing and of the cue, each by itself, so that the end of the closing is a token's end."""
-    closing, cue = (response_ids(tokenizer, text) for text in landing)
+    closing, cue = (tuple(response_ids(tokenizer, text)) for text in landing)
     return closing, cue
 
 

@@ -49,7 +49,7 @@ class Question(Word):
     CLOSING = "closing"
     """The entropy after its thinking is closed: one forward pass, nothing is written."""
     SCORE = "score"
-    """What a look is worth, which nobody need ask the model: `unweighed` is to be judged, with others if need be."""
+    """What looks are worth, which nobody need ask the model: `unweighed` are to be judged, with others if need be."""
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ class Controller(ABC):
     promises: bool = False
     """Whether it promises something that is tied to what is served."""
     weighs_later: bool = False
-    """Whether looks are judged by whoever drives it, who may have many: a decision asks for their score."""
+    """Whether looks are judged by whoever drives it, who may have many: a decision asks for their scores."""
     reads_answers: bool = False
     """Whether its decisions say what the text stands for, so that a text can be replayed that no model is there for."""
 
@@ -216,12 +216,15 @@ class Controller(ABC):
         raise ValueError(f"{self.parameters.name} asked for no probe")
 
     @property
-    def unweighed(self) -> Any:
-        """The look whose score it asks for."""
-        return None
+    def unweighed(self) -> Sequence[Any]:
+        """The looks whose scores it asks for."""
+        return ()
 
-    def weighed(self, score: float, stands_for: Any) -> Decision:
-        """Take the score that was asked for, and the value that the text stands for, and decide."""
+    def weighed(self, judged: Sequence[tuple[float, Any]]) -> Iterator[Decision]:
+        """Take the scores that were asked for, each with the value that the text stands for, and decide at each place.
+
+        What it decides after the first place at which it is heeded, nobody will want to know.
+        """
         raise ValueError(f"{self.parameters.name} asked for no score")
 
     def begin(self, prefix: str, question: str | None) -> None:  # noqa: B027  (most methods have nothing to do)

@@ -99,10 +99,9 @@ class Ask:
 
 @dataclass(frozen=True)
 class Weigh:
-    """Have what is seen after `at` tokens judged, with many others if you like; then call `weighed`."""
+    """Have looks judged, with many others if you like; then call `weighed` with what comes of them, in order."""
 
-    at: int
-    look: Look
+    looks: Sequence[Look]
     profile: Profile
 
 

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from bitcal_tts.halting.signals import Signal
+from bitcal_tts.halting.ahead import Ahead
 from bitcal_tts.halting.statements import Statement, StatementDetector
+from bitcal_tts.halting.trail import OF_THE_SIGNALS, Trail
 from bitcal_tts.halting.values import COLUMNS, KINDS, SHARED, Asking, Candidates, Look, Sentences, as_text
 
-WINDOW = 16
-_FLOOR = -12.0  # below this a log-probability says no more
-_UNLIKELY = -0.7
 _MARKED = 400  # characters at the end of a line in which markers are counted
 _LONG = 2000
 _WORDS = {
@@ -33,9 +30,9 @@ _WORDS = {
     "confirmations": r"ok|okay|holds?|consistent|agrees|checks\s+out|good|fine|yes|works|all\s+(?:steps|right)"
     r"|no\s+mistake|are\s+right|correct",
 }
-_MARKERS = re.compile("|".join(rf"(?P<{name}>\b(?:{words})\b)" for name, words in _WORDS.items()), re.IGNORECASE)
+_MARKERS = re.compile("|".join(rf"(?P<{name}>\b(?:{words})\b)" for name, words in _WORDS.items()))
+"""In small letters: found several times faster than where case is not heeded."""
 MARKERS = tuple(_WORDS)
-_LOUD = re.compile(r"[.!?\n\\<]")
 
 OF_THE_TEXT = (
     "tokens",
@@ -48,19 +45,7 @@ OF_THE_TEXT = (
     *MARKERS,
     "confirmations_since_redo",
     "redo_since_statement",
-    "entropy_window",
-    "entropy_since_statement",
-    "entropy_max_since_statement",
-    "logprob_mean",
-    "logprob_min",
-    "logprob_min_since_redo",
-    "logprob_min_since_statement",
-    "logprob_min_value",
-    "probability_min_since_redo",
-    "unlikely_since_redo",
-    "margin_min_since_redo",
-    "margin_min_since_statement",
-    "margin_min_value",
+    *OF_THE_SIGNALS,
     "coarseness",
 )
 """Order of the numbers that do not depend on a value."""
@@ -69,34 +54,6 @@ NAMES = (*OF_THE_TEXT, *COLUMNS)
 
 NO_CANDIDATE = -10.0
 """In place of what is told of a candidate where none stands yet."""
-
-
-def signal_of(name: str) -> Signal | None:
-    """The signal that a feature is made of; None where the text is enough."""
-    for prefix, signal in _MADE_OF:
-        if name.startswith(prefix):
-            return signal
-    return None
-
-
-_MADE_OF = (
-    ("entropy_", Signal.ENTROPY),
-    ("logprob_", Signal.LOGPROB),
-    ("probability_", Signal.LOGPROB),
-    ("unlikely_", Signal.LOGPROB),
-    ("margin_", Signal.MARGIN),
-)
-_ALL_SIGNALS = frozenset({Signal.ENTROPY, Signal.LOGPROB, Signal.MARGIN})
-_COLUMNS_OF = {
-    signal: [i for i, name in enumerate(OF_THE_TEXT) if signal_of(name) is signal]
-    for signal in (Signal.ENTROPY, Signal.LOGPROB, Signal.MARGIN)
-}
-
-
-@lru_cache(maxsize=1 << 16)  # tokens come again
-def _may_end(token: str) -> bool:
-    """Whether a token may end a sentence or a line, or belong to a box or a tag."""
-    return _LOUD.search(token) is not None
 
 
 class Features:
@@ -132,17 +89,8 @@ class Features:
         self._confirmations_since_redo = 0
         self._redo_since_statement = False
         self._redo_before_statement = False
-        self._absent: frozenset[Signal] = frozenset()
-        self._unread: list[tuple[float, float, float]] = []
-        """Signals since anybody asked: extremes are found for many at once."""
-        self._entropies: deque[float] = deque(maxlen=WINDOW)
-        self._recent: deque[tuple[float, float]] = deque(maxlen=8)
-        self._logprob_sum = 0.0
-        self._logprob_min = 0.0
-        self._since_statement = _Extremes()
-        self._last = _Extremes()
-        self._since_redo = _Extremes()
-        self._at: tuple[float, float] = (0.0, 0.0)
+        self._trail = Trail()
+        self._ahead = Ahead.of((), "")
         self.at_sentence_end = False
         """Whether the last token ended a sentence, and a candidate stands."""
         self._sentences = Sentences()
@@ -162,36 +110,37 @@ class Features:
         entropies: Sequence[float] | None,
         logprobs: Sequence[float] | None,
         margins: Sequence[float] | None,
+        first: int = 0,
+        most: int | None = None,
     ) -> int:
         """Take tokens all at once up to the first that may end a sentence or complete a statement; how many.
 
         Args:
-            texts: The next tokens.
+            texts: The next tokens, from `first` on; those before were taken.
             entropies: Of each of them, where they are known; the others likewise.
             logprobs: Of each of them.
             margins: Of each of them.
+            first: Where to go on.
+            most: Tokens at the most; by default all.
         """
-        n = next((i for i, text in enumerate(texts) if _may_end(text)), len(texts))
-        run = "".join(texts[:n])
+        if texts is not self._ahead.texts:
+            self._ahead = Ahead.of(texts, self._line)
+        last = self._ahead.quiet_until(first)
+        last = last if most is None else min(last, first + most)
+        run = self._ahead.text_of(first, last)
         if len(self._line) + len(run) > _LONG:
             return 0
-        if n and not self._skips(run, self._detector.skip):
+        if run and not self._skips(run, self._detector.skip):
             # A line that announces an answer: it is given where a word or a number has come to its end.
-            n = next((i for i, text in enumerate(texts[:n]) if not text[-1:].isalnum()), n)
-            run = "".join(texts[:n])
-            if n and not self._skips(run, self._detector.skip_words):
+            last = next((i for i in range(first, last) if not texts[i][-1:].isalnum()), last)
+            run = self._ahead.text_of(first, last)
+            if run and not self._skips(run, self._detector.skip_words):
                 return 0
-        if entropies is not None and logprobs is not None and margins is not None:
-            self._unread += zip(entropies[:n], logprobs[:n], margins[:n], strict=True)
-        else:
-            for i in range(n):
-                self._take_signals(
-                    *(None if column is None else column[i] for column in (entropies, logprobs, margins))
-                )
-        self.tokens += n
+        self._trail.add_all(entropies, logprobs, margins, first, last)
+        self.tokens += last - first
         self._line += run
         self.at_sentence_end = False
-        return n
+        return last - first
 
     def _skips(self, run: str, states_nothing: Callable[[str], bool]) -> bool:
         """Whether text ends and completes nothing; then all that wait for that have taken it."""
@@ -201,12 +150,6 @@ class Features:
             return False
         self._sentences.skip(run)
         return True
-
-    def _take_signals(self, entropy: float | None, logprob: float | None, margin: float | None) -> None:
-        if entropy is logprob is margin is None:
-            self._absent = _ALL_SIGNALS
-        else:
-            self._unread.append(self._known(entropy, logprob, margin))
 
     def update(
         self,
@@ -227,7 +170,7 @@ class Features:
             writing: Whether the thinking is over.
         """
         self.tokens += 1
-        self._take_signals(entropy, logprob, margin)
+        self._trail.add(entropy, logprob, margin)
         self._line += text
         if "\n" in text or len(self._line) > _LONG:
             self._count_markers()
@@ -241,52 +184,24 @@ class Features:
             self._state(statement)
         return statement
 
-    def _known(self, entropy: float | None, logprob: float | None, margin: float | None) -> tuple[float, float, float]:
-        """What takes the place of unknown numbers inside; the vector tells them as unknown."""
-        if entropy is not None and logprob is not None and margin is not None:
-            return entropy, logprob, margin
-        values = {Signal.ENTROPY: entropy, Signal.LOGPROB: logprob, Signal.MARGIN: margin}
-        self._absent = self._absent | {name for name, value in values.items() if value is None}
-        return entropy or 0.0, logprob or 0.0, margin or 0.0
-
-    def _read_signals(self) -> None:
-        """Bring everything that is made of signals up to date."""
-        if not self._unread:
-            return
-        entropies, logprobs, margins = zip(*self._unread, strict=True)
-        self._unread.clear()
-        if min(logprobs) < _FLOOR:
-            logprobs = tuple(max(logprob, _FLOOR) for logprob in logprobs)
-        self._entropies.extend(entropies)
-        self._recent.extend(zip(logprobs, margins, strict=True))
-        for logprob in logprobs:  # one by one: the sum does not depend on how many come at once
-            self._logprob_sum += logprob
-        self._logprob_min = min(self._logprob_min, *logprobs)
-        self._since_statement.add(entropies, logprobs, margins)
-        self._since_redo.add(entropies, logprobs, margins)
-
     def _state(self, statement: Statement) -> None:
-        self._read_signals()
+        self._trail.state()
         self.statements += 1
         self._agreeing = self._agreeing + 1 if statement.value == self.value else 1
         self.value, self._strong = statement.value, statement.strong
         self._values.add(statement.value)
-        if self._recent:
-            self._at = (min(lp for lp, _ in self._recent), min(m for _, m in self._recent))
-        self._last, self._since_statement = self._since_statement, _Extremes()
         self._redo_before_statement, self._redo_since_statement = self._redo_since_statement, False
 
     def _count_markers(self) -> None:
         """Markers are counted in whole lines, so that none is cut in two."""
-        self._read_signals()
         *lines, rest = self._line.split("\n")
         self._line = rest[-_MARKED:]
         for line in lines:
-            for match in _MARKERS.finditer(line[-_MARKED:]):
+            for match in _MARKERS.finditer(line[-_MARKED:].lower()):
                 name = match.lastgroup or ""
                 self._counts[name] += 1
                 if name == "redos":
-                    self._since_redo = _Extremes()
+                    self._trail.redo()
                     self._confirmations_since_redo = 0
                     self._redo_since_statement = True
                 elif name == "confirmations":
@@ -314,11 +229,7 @@ class Features:
 
         At a statement, `since` reaches back to the one before.
         """
-        self._read_signals()
-        since = self._last if at_statement else self._since_statement
-        redone = self._redo_before_statement if at_statement else self._redo_since_statement
-        redo = self._since_redo
-        told: list[float] = [
+        return [
             self.tokens / 256,
             self.tokens / self._budget,
             at_statement,
@@ -328,48 +239,7 @@ class Features:
             math.log1p(max(0, len(self._values) - 1)),
             *(math.log1p(self._counts[name]) for name in MARKERS),
             math.log1p(self._confirmations_since_redo),
-            redone,
-            sum(self._entropies) / max(1, len(self._entropies)),
-            since.entropy_sum / max(1, since.count),
-            since.entropy_max,
-            self._logprob_sum / max(1, self.tokens),
-            self._logprob_min,
-            redo.logprob_min,
-            since.logprob_min,
-            self._at[0],
-            math.exp(redo.logprob_min),
-            math.log1p(redo.unlikely),
-            min(redo.margin_min, 10.0),
-            min(since.margin_min, 10.0),
-            min(self._at[1], 10.0),
+            self._redo_before_statement if at_statement else self._redo_since_statement,
+            *self._trail.told(self.tokens, at_statement=at_statement),
             8.0 / self._bits,
         ]
-        for signal in self._absent:
-            for column in _COLUMNS_OF[signal]:
-                told[column] = math.nan
-        return told
-
-
-class _Extremes:
-    """Extremes of the signals over a stretch of text."""
-
-    __slots__ = ("count", "entropy_max", "entropy_sum", "logprob_min", "margin_min", "unlikely")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.entropy_sum = 0.0
-        self.entropy_max = 0.0
-        self.logprob_min = 0.0
-        self.margin_min = math.inf
-        self.unlikely = 0
-
-    def add(self, entropies: Sequence[float], logprobs: Sequence[float], margins: Sequence[float]) -> None:
-        """Take the next tokens; at least one."""
-        self.count += len(entropies)
-        for entropy in entropies:
-            self.entropy_sum += entropy
-        self.entropy_max = max(self.entropy_max, *entropies)
-        self.logprob_min = min(self.logprob_min, *logprobs)
-        self.margin_min = min(self.margin_min, *margins)
-        if self.unlikely or min(logprobs) < _UNLIKELY:
-            self.unlikely += sum(logprob < _UNLIKELY for logprob in logprobs)

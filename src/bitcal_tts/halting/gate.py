@@ -196,43 +196,41 @@ class Gate(Controller):
         return max(boundary, spare if following is None else min(spare, following - self.tokens))
 
     def skim(self, step: Step) -> tuple[int, Decision]:
-        """Take tokens one by one, up to one that ends a look."""
+        """Take tokens, many at once where they say nothing, up to one that ends a look."""
         require(self, step)
-        every = self.parameters.every
         self.stage = step.stage
         if not self.looks_at(step.stage):
             return step.n_tokens, self._pass(step)
-        n = self._skipped(step, 0)
-        while n < step.n_tokens:
-            text, entropy, logprob, margin = step.token(n)
-            self.tokens, n = self.tokens + 1, n + 1
-            score = self.token(text, entropy, logprob, margin)
-            found = self._finds(text)
-            at_look = found if self._reads else self.at_boundaries and self.tokens % every == 0
-            if score is not None or at_look:
-                return n, self._look(score, step, entropy, at_look=at_look)
-            n += self._skipped(step, n)
-        return step.n_tokens, self._decide(None, step.entropy, at_boundary=False)
+        return self._skim(step, 0)
 
-    def _skipped(self, step: Step, first: int) -> int:
-        """Tokens that are taken all at once; where boundaries are looks, none of them is one."""
-        most = step.n_tokens - first
-        if self.at_boundaries and not self._reads:
-            most = min(most, self.parameters.every - 1 - self.tokens % self.parameters.every)
-        n = self.skip(step, first, most) if most > 0 else 0
-        self.tokens += n
-        return n
+    def _skim(self, step: Step, first: int) -> tuple[int, Decision]:
+        """Take tokens from `first` on up to one that ends a look: where that is, and the decision there."""
+        n, every = first, self.parameters.every
+        by_count = self.at_boundaries and not self._reads
+        while n < step.n_tokens:
+            score, found = None, False
+            left = step.n_tokens - n
+            taken = self.skip(step, n, min(left, every - self.tokens % every) if by_count else left)
+            self.tokens += taken or 1
+            if taken == 0:
+                taken, (text, entropy, logprob, margin) = 1, step.token(n)
+                score, found = self.token(text, entropy, logprob, margin), self._finds(text)
+            n += taken
+            at_look = found if self._reads else by_count and self.tokens % every == 0
+            if score is not None or at_look:
+                return n, self._look(score, step, step.token(n - 1)[1], at_look=at_look)
+        return n, self._decide(None, step.entropy, at_boundary=False)
 
     def skip(self, step: Step, first: int, most: int) -> int:
         """Take tokens from `first` on, all at once, that end no look for sure; how many, `most` of them at the most.
 
-        Where a token means nothing by itself, these are all up to the next look.
+        The last of `most` may lie at a boundary. Where a token means nothing by itself, these are all up to a look.
         """
         if type(self).token is not Gate.token:
             return 0
         if self._found is not None:
             texts = step.token_texts
-            return 0 if texts is None else self._found.skip(texts[first : first + most], None, None, None)
+            return 0 if texts is None else self._found.skip(texts, None, None, None, first, most)
         return most if self.known_looks is None else self._before_next_known(most)
 
     def _before_next_known(self, most: int) -> int:

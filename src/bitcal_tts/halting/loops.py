@@ -1,9 +1,8 @@
-"""The loop guard: exact repetition and density of hesitation, both in O(1) a token."""
+"""The loop guard: exact repetition, in O(1) a token, and density of hesitation."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from functools import lru_cache
 
 _GRAM = 6
@@ -30,41 +29,43 @@ class LoopGuard:
     def __init__(self, *, least: int = 96, window: int = 128, hesitation: float = 0.12) -> None:
         if least < 1 or window < 1 or not 0 < hesitation <= 1:
             raise ValueError(f"need least >= 1, window >= 1, 0 < hesitation <= 1, got {least}, {window}, {hesitation}")
-        self.least, self._hesitation = least, hesitation
-        self._history: list[str] = []
+        self.least, self._window, self._hesitation = least, window, hesitation
+        self._tokens: list[str] = []
+        self._read = 0
+        """Of them: those after it are read when somebody asks, many at once."""
         self._seen: dict[tuple[str, ...], int] = {}
-        self._tokens = 0
         self._period = 0
         self._run = 0
-        self._window: deque[bool] = deque(maxlen=window)
-        self._hesitations = 0
 
-    def feed(self, token: str) -> None:
-        """Take the next token."""
-        self._tokens += 1
-        window, history = self._window, self._history
-        hesitates = _hesitates(token)
-        self._hesitations += hesitates - (len(window) == window.maxlen and window[0])
-        window.append(hesitates)
-        history.append(token)
-        known = self._period and history[-1 - self._period] == token
-        if known:
-            self._run += 1
-        if self._tokens < _GRAM:
-            return
-        gram = tuple(history[-_GRAM:])
-        before = self._seen.get(gram)
-        self._seen[gram] = self._tokens
-        if not known:
-            self._period = 0 if before is None else self._tokens - before
-            self._run = _GRAM if self._period else 0
+    def feed(self, *tokens: str) -> None:
+        """Take the next tokens."""
+        self._tokens.extend(tokens)
 
     @property
     def looping(self) -> bool:
         """Whether the text is repeating itself now."""
+        self._read_on()
         return self._period > 0 and self._run >= max(self.least, 2 * self._period)
 
     @property
     def hesitating(self) -> bool:
         """Whether the last window is dense with hesitation."""
-        return len(self._window) == self._window.maxlen and self._hesitations >= self._hesitation * len(self._window)
+        if len(self._tokens) < self._window:
+            return False
+        return sum(map(_hesitates, self._tokens[-self._window :])) >= self._hesitation * self._window
+
+    def _read_on(self) -> None:
+        tokens, seen, period, run = self._tokens, self._seen, self._period, self._run
+        for n in range(self._read + 1, len(tokens) + 1):
+            known = period and tokens[n - 1 - period] == tokens[n - 1]
+            if known:
+                run += 1
+            if n < _GRAM:
+                continue
+            gram = tuple(tokens[n - _GRAM : n])
+            before = seen.get(gram)
+            seen[gram] = n
+            if not known:
+                period = 0 if before is None else n - before
+                run = _GRAM if period else 0
+        self._read, self._period, self._run = len(tokens), period, run

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitcal_tts.halting.features import NAMES, signal_of
+from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.identity import UNKNOWN, Identity
 from bitcal_tts.halting.scorers import Boosted, Logistic
 from bitcal_tts.halting.signals import Signal
+from bitcal_tts.halting.trail import signal_of
 from bitcal_tts.halting.values import COLUMNS, Look
 
 VERSION = 2

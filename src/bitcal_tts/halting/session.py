@@ -163,12 +163,20 @@ class Session:
         directive = self._resolve(self.method.tell(probe))
         return self._advance() if directive is GO else directive
 
-    def weighed(self, score: float, stands_for: Any) -> Directive:
-        """Take what a look was judged to be worth, and the value that it stands for."""
+    def weighed(self, judged: Sequence[tuple[float, Any]]) -> Directive:
+        """Take what looks were judged to be worth, each with the value that it stands for."""
         if self._asking is not Question.SCORE:
             raise ValueError("no look was to be weighed")
         self._asking = None
-        directive = self._resolve(self.method.weighed(score, stands_for))
+        at = 0
+        directive: Directive = GO
+        for decision in self.method.weighed(judged):
+            taken = decision.tokens - self.tokens
+            self._take(at, taken)
+            at, directive = at + taken, self._resolve(decision)
+            if directive is not GO:
+                break
+        self._waiting.leave(at)
         return self._advance() if directive is GO else directive
 
     def landed(self, probe: Probe) -> End:
@@ -274,6 +282,9 @@ class Session:
                 break
             if self._decides:
                 taken, decision = self._observed(at, chunk)
+                if decision.asks is Question.SCORE:
+                    directive = self._resolve(decision)
+                    break  # how much of it stands is known when that is
                 self._take(at, taken)
                 directive = self._resolve(decision)
             else:
@@ -305,7 +316,7 @@ class Session:
         if decision.asks is not None:
             self._asking = decision.asks
             if decision.asks is Question.SCORE:
-                return Weigh(self.tokens, self.method.unweighed, self._p.profile)
+                return Weigh(self.method.unweighed, self._p.profile)
             return Ask(self.tokens, self._landing_here(), decision.asks)
         if decision.action is Action.CONTINUE and self._must_land():
             decision = replace(decision, action=Action.STOP, reason=Reason.RESERVE)

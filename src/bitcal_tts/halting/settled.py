@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from itertools import islice
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from bitcal_tts.halting.controller import Decision, Question, Step
 from bitcal_tts.halting.drift import MIN_REFERENCE, NO_LOOK, DriftMonitor, Turn
@@ -112,9 +113,9 @@ class Settled(Gate):
         self.looked_at = 0
         """Tokens at the last look that was no boundary."""
         self._stands_for: Any = None
-        self._unweighed: Look | None = None
-        self._held: tuple[float | None, bool] = (None, False)
-        """Entropy, and whether it is at a boundary, where a look is still to be weighed."""
+        self._unweighed: list[_Undecided] = []
+        self._seen: list[Look] = []
+        """Looks of the decision that comes next, where they are weighed later."""
         self._guard = LoopGuard() if parameters.guard else None
         self._turn: Turn | None = None
 
@@ -181,14 +182,9 @@ class Settled(Gate):
         texts = step.token_texts
         if texts is None:
             return 0
-        end = first + most
-        columns = (step.entropies, step.logprobs, step.margins)
-        n = self._features.skip(
-            texts[first:end], *(None if column is None else column[first:end] for column in columns)
-        )
+        n = self._features.skip(texts, step.entropies, step.logprobs, step.margins, first, most)
         if self._guard is not None:
-            for text in texts[first : first + n]:
-                self._guard.feed(text)
+            self._guard.feed(*texts[first : first + n])
         return n
 
     def boundary(self, step: Step) -> float | None:
@@ -213,30 +209,53 @@ class Settled(Gate):
             return Action.STOP, Reason.LOOP
         return action, reason
 
+    def skim(self, step: Step) -> tuple[int, Decision]:
+        """Where looks are weighed later, all of the step is read: few looks end a text."""
+        n, decision = super().skim(step)
+        while decision.asks is Question.SCORE and n < step.n_tokens:
+            n, decision = self._skim(step, n)
+        return n, decision
+
     def _judge(self, look: Look) -> float:
         if self.weighs_later:
-            self._unweighed = look
+            self._seen.append(look)
             return math.nan
         score: float
         score, self._stands_for = self.parameters.profile.judge(look)
         return score
 
     @property
-    def unweighed(self) -> Look | None:
-        """The look whose score it asks for."""
-        return self._unweighed
+    def unweighed(self) -> list[Look]:
+        """The looks whose scores it asks for."""
+        return [look for undecided in self._unweighed for look in undecided.looks]
 
     def _decide(self, score: float | None, entropy: float | None, *, at_boundary: bool) -> Decision:
-        if self._unweighed is None:
+        if not self._seen and not self._unweighed:
             return super()._decide(score, entropy, at_boundary=at_boundary)
-        self._held = (entropy, at_boundary)
+        self._unweighed.append(_Undecided(self.tokens, self._seen, entropy, at_boundary))
+        self._seen = []
         return Decision(Action.CONTINUE, Reason.UNDECIDED, self.tokens, entropy=entropy, asks=Question.SCORE)
 
-    def weighed(self, score: float, stands_for: Any) -> Decision:
-        """Take the score that was asked for, and decide."""
-        self._unweighed, self._stands_for = None, stands_for
-        entropy, at_boundary = self._held
-        return super()._decide(score, entropy, at_boundary=at_boundary)
+    def weighed(self, judged: Sequence[tuple[float, Any]]) -> Iterator[Decision]:
+        """Take the scores that were asked for, and decide at each of the places, in order."""
+        undecided, self._unweighed = self._unweighed, []
+        rest = iter(judged)
+        for tokens, looks, entropy, at_boundary in undecided:
+            scores = list(islice(rest, len(looks)))
+            score = max((score for score, _ in scores), default=None)
+            if scores:
+                self._stands_for = scores[-1][1]
+            verdict = self._verdict(score, at_boundary)
+            yield Decision(*verdict, tokens, entropy=entropy, score=score, answer=self.stands_for())
+
+
+class _Undecided(NamedTuple):
+    """A place at which nothing can be decided before its looks are weighed, or those before it."""
+
+    tokens: int
+    looks: list[Look]
+    entropy: float | None
+    at_boundary: bool
 
 
 def build(**kwargs: Any) -> Settled:

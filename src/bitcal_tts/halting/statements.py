@@ -82,14 +82,13 @@ class StatementDetector:
         """Take text all at once if no part of it can complete a statement; whether it was taken.
 
         Args:
-            text: Without ends of sentences and lines, backslashes and angle brackets.
+            text: With no sentence or line that ends in it, no backslashes and angle brackets.
         """
         line = self._line + text
         small = line.lower()
         begin = max(self._from, self._clear)
         if (
             len(line) > MAX_LINE
-            or self._line.endswith((".", "!", "?"))  # a space may end a sentence
             or len(small) != len(line)
             or "\\" in line
             or "<" in line

@@ -23,8 +23,7 @@ class Guard(Controller):
     def observe(self, step: Step) -> Decision:
         """Take the next step and decide."""
         self._tokens += step.n_tokens
-        for text, *_ in step.tokens():
-            self._guard.feed(text)
+        self._guard.feed(*(text for text, *_ in step.tokens()))
         verdict = (Action.CONTINUE, Reason.UNDECIDED)
         if self._guard.looping:
             verdict = (Action.ESCALATE, Reason.LOOP)

@@ -19,7 +19,7 @@ from bitcal_tts.halting.values.asking import Asking, stem
 from bitcal_tts.halting.values.cues import CUES, words_in
 from bitcal_tts.halting.values.kinds import ValueKind
 from bitcal_tts.halting.values.numbers import Mention
-from bitcal_tts.halting.values.relevance import relevance
+from bitcal_tts.halting.values.relevance import Relevance
 
 MAX_VALUES = 128
 """Values kept at a time; of more, those that were mentioned longest ago are forgotten."""
@@ -106,7 +106,7 @@ class Candidates:
     """
 
     def __init__(self, asking: Asking, kind: ValueKind) -> None:
-        self._asking, self._kind = asking, kind
+        self._asking, self._kind, self._relevance = asking, kind, Relevance(asking)
         self._question_words = set[str]().union(*asking.told)
         self._values: dict[Hashable, _Value] = {}
         self._tokens = 0
@@ -118,6 +118,7 @@ class Candidates:
         self._last_of_numbers: Hashable = None
         self._subjects: frozenset[str] = frozenset()
         self._computed_with: set[str] = set()
+        self._told_used = self._shares_told()
         self._cues = [0] * len(CUES)
         self._cues_here = self._cues_before = (0,) * len(CUES)
         self._cues_at = [0] * len(CUES)
@@ -149,6 +150,7 @@ class Candidates:
             called = last if last is not None else found[-1].value if found else None
         if any(mention.computed for mention in results):
             self._computed_with |= says.content & self._question_words
+            self._told_used = self._shares_told()
         self._overlap = len(says.content & self._asking.asked) / max(1, len(self._asking.asked))
         self._weighted_overlap = self._asking.overlap(says.content)
         self._per, self._asks = says.per, says.asks
@@ -247,7 +249,7 @@ class Candidates:
         value.misnamed += bool(asked and subjects - asked)
 
     def _note(self, value: _Value, mention: Mention, subjects: frozenset[str]) -> None:
-        says = relevance(self._asking, mention, subjects, value.made_of)
+        says = self._relevance(mention, subjects, value.made_of)
         value.relevance_max, value.relevance_last = max(value.relevance_max, says), says
         value.relevance_sum += says
 
@@ -314,16 +316,23 @@ class Candidates:
 
     def _shared(self) -> list[float]:
         t, log = self._tokens, math.log1p
-        used = [len(words & self._computed_with) / len(words) for words in self._asking.told] or [1.0]
         return [
-            self._used.bit_count() / max(1, len(self._asking.given)), min(used), used[-1], sum(used) / len(used),
+            self._used.bit_count() / max(1, len(self._asking.given)), *self._told_used,
             self._overlap, self._weighted_overlap,
             log(t - self._new_value_at), log(t - self._new_result_at), log(self._answers),
             log(t - self._concluded_at) if self._concluded_at else -1.0,
             self._writing, self._closed, self._per, self._supposed, self._asks,
-            *map(log, self._cues), *(min(count, 2) for count in self._cues_here),
-            *(min(count, 1) for count in self._cues_before), *(log(t - at) if at else -1.0 for at in self._cues_at),
+            *map(log, self._cues), *[2 if count > 2 else count for count in self._cues_here],
+            *map(bool, self._cues_before), *[log(t - at) if at else -1.0 for at in self._cues_at],
         ]  # fmt: skip
+
+    def _shares_told(self) -> tuple[float, float, float]:
+        """How many of a sentence's words, of those that the question consists of, something was computed with.
+
+        The least of all sentences, the last, and their mean.
+        """
+        used = [len(words & self._computed_with) / len(words) for words in self._asking.told] or [1.0]
+        return min(used), used[-1], sum(used) / len(used)
 
     def _own(self, key: Hashable, v: _Value, bar: _Bar) -> list[float]:
         t, log, asking = self._tokens, math.log1p, self._asking

@@ -9,7 +9,6 @@ MAX_LENGTH = 600
 """A sentence that is longer is cut: work and memory a token stay bounded, whatever a text is made of."""
 _BEGUN = 5
 """Characters of an end that has begun: `."`."""
-_STOP = re.compile(r"[.!?]")
 _END = re.compile(r"(?<=[.!?])[*)\"'\]]{0,3}\s|\n")
 
 
@@ -36,9 +35,8 @@ class Sentences:
         return self._ended(end)
 
     def may_skip(self, text: str) -> bool:
-        """Whether no part of a text can end a sentence, if it has no ends of sentences and lines within."""
-        rest = self._rest
-        return len(rest) + len(text) <= MAX_LENGTH and _STOP.search(rest, max(0, len(rest) - _BEGUN)) is None
+        """Whether a sentence that does not end goes on with so much text, without being cut."""
+        return len(self._rest) + len(text) <= MAX_LENGTH
 
     def skip(self, text: str) -> None:
         """Take text of which no part can end a sentence."""
