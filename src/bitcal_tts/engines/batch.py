@@ -132,8 +132,13 @@ class Batch:
         )  # fmt: skip
         self.slots: Slots = self.slots_for(size)
         self.rows: list[_Flight] = []
+        """By slot."""
+        self.holes: list[int] = []
+        """Slots of rows that have ended, for those that join next: nobody else has to move."""
         self.ready: deque[tuple[_Flight, Reading, int]] = deque()
         """Requests that were read and wait for a slot: with whom, and which of them."""
+        self.ended: list[Completion] = []
+        """What nobody was told of yet: there is time for that while the device works."""
         self.under_way: _Chunk | None = None
         self.given = 0
         """Steps that the device has been given."""
@@ -153,7 +158,7 @@ class Batch:
                 try:
                     yield from self._run()
                 except _FullError as error:
-                    yield from self._catch_up()
+                    self._catch_up()
                     self._begin_again(error)
         finally:
             if "host" in self.__dict__:
@@ -168,16 +173,25 @@ class Batch:
         self._fill()
         while self.rows or self.under_way is not None or self.host.waits:
             done, self.under_way = self.under_way, self._decode() if self.rows else None
+            yield from self._tell_ended()
             if not self.slots.works_ahead:
                 done, self.under_way = self.under_way, None
             if done is not None:
                 self._hand_over(done)
                 self._read_ahead()
-            yield from self._heed(self._has_time)
+            self._heed(self._has_time)
+            if not self.slots.works_ahead:
+                yield from self._tell_ended()
             if self.slots.works_ahead or not self.rows or self.since_joined == self.chunk_size:
                 if self._too_many():
-                    yield from self._catch_up()
+                    self._catch_up()
                 self._fill()
+        yield from self._tell_ended()
+
+    def _tell_ended(self) -> Iterator[Completion]:
+        ended, self.ended = self.ended, []
+        for done in ended:
+            yield self.host.unpacked(done)
 
     def _has_time(self) -> bool:
         """Whether nothing else is to be done: the device has enough to do for now, or will have nothing more."""
@@ -185,12 +199,13 @@ class Batch:
             return True
         return time.perf_counter() < self.begun + self.pace.patience(self.under_way.steps.ids.shape[1])
 
-    def _catch_up(self) -> Iterator[Completion]:
+    def _catch_up(self) -> None:
         """Wait for the chunk under way and for all that rows have to say, so that nothing is under way."""
         chunk, self.under_way = self.under_way, None
         if chunk is not None:
             self._hand_over(chunk)
-        yield from self._heed(lambda: True)
+        self._heed(lambda: True)
+        self._close_holes()
 
     def _begin_again(self, error: _FullError) -> None:
         """With half of the slots: what was written is read anew, and nothing is lost but the chunk that failed."""
@@ -254,12 +269,11 @@ class Batch:
             self.flights[index].written += tokens
         self.host.take(lines)
 
-    def _heed(self, patient: Callable[[], bool]) -> Iterator[Completion]:
+    def _heed(self, patient: Callable[[], bool]) -> None:
         """Do what rows say: some are answered, some are landed, some end and leave."""
         while replies := self.host.replies(patient):
             self._answer_questions(replies)
             self._land(replies)
-            ended: set[int] = set()
             for index, reply in replies.items():
                 if reply.done is None:
                     continue
@@ -268,9 +282,11 @@ class Batch:
                 assert row.joined is not None
                 reply.done.seconds = time.perf_counter() - row.joined
                 reply.done.decoded += row.past + self.given - reply.by
-                ended.add(row.slot)
-                yield reply.done
-            self._keep_all_but(ended)
+                self.slots.lengths[row.slot] = 0
+                self.holes.append(row.slot)
+                self.ended.append(reply.done)
+            if not self.slots.works_ahead:
+                self._close_holes()
 
     def _answer_questions(self, replies: Replies) -> None:
         """What rows ask of the model is found out for all of them together."""
@@ -298,6 +314,10 @@ class Batch:
         left = [row.landing[len(row.written) - row.landed_at :] for row in rows]
         self.slots.force([row.slot for row in rows], [row.length for row in rows], left)
 
+    def _close_holes(self) -> None:
+        holes, self.holes = self.holes, []
+        self._keep_all_but(set(holes))
+
     def _keep_all_but(self, leaving: set[int]) -> None:
         if leaving:
             order = survivors(len(self.rows), leaving)
@@ -308,7 +328,7 @@ class Batch:
 
     def _too_many(self) -> bool:
         """Whether the rows in flight outgrow the memory there is for so many of them."""
-        return len(self.rows) > self._room_for()
+        return len(self.rows) - len(self.holes) > self._room_for()
 
     def _room_for(self, newcomer: int = 0) -> int:
         """How many rows there is room for, at least one, if the longest of them or a newcomer goes on for a while."""
@@ -317,6 +337,7 @@ class Batch:
     def _make_room(self) -> None:
         """Rows that there is no room for any more wait again, those that joined last first, and lose nothing."""
         if self._too_many():
+            self._close_holes()
             over = len(self.rows) - self._room_for()
             last = [i for i, row in enumerate(self.rows) if not row.lands][-over:]
             for i in reversed(last):
@@ -332,12 +353,13 @@ class Batch:
         self.since_joined = 0
         self._make_room()
         self._admit()
+        self._close_holes()
 
     def _admit(self) -> None:
         """Fill free slots from the queue."""
         while self.ready or self.waiting:
             following = self.ready[0][0] if self.ready else self.waiting[0]
-            free = self._room_for(following.length) - len(self.rows)
+            free = self._room_for(following.length) - len(self.rows) + len(self.holes)
             if free <= 0:
                 return
             if not self.ready:
@@ -376,16 +398,19 @@ class Batch:
             rows.append(row)
             which.append(i)
         now = time.perf_counter()
-        slots = range(len(self.rows), len(self.rows) + len(rows))
+        holes = self.holes[: len(rows)]
+        slots = [*holes, *range(len(self.rows), len(self.rows) + len(rows) - len(holes))]
         self.slots.join(reading, which, slots, [len(row.prompt) for row in rows])
         for _ in rows:
             self.ready.popleft()
+        del self.holes[: len(holes)]
+        self.rows += rows[len(holes) :]
         for slot, row in zip(slots, rows, strict=True):
             row.joined, row.slot = now if row.joined is None else row.joined, slot
+            self.rows[slot] = row
             if row.unit is not None:
                 self.slots.set_unit(slot, row.unit)
                 row.unit = None
-        self.rows += rows
         landing = [row for row in rows if row.lands]
         if landing:
             self._force(landing)

@@ -90,6 +90,10 @@ class Host(Protocol):
         """
         ...
 
+    def unpacked(self, done: Completion) -> Completion:
+        """A completion of a reply as it is to be handed on."""
+        ...
+
     @property
     def waits(self) -> bool:
         """Whether anything that was handed over has not been answered."""
@@ -149,6 +153,10 @@ class Desk:
         """What rows have said."""
         said, self._said = self._said, {}
         return said
+
+    def unpacked(self, done: Completion) -> Completion:
+        """It is."""
+        return done
 
     def close(self) -> None:
         """Nothing is held."""

@@ -9,10 +9,12 @@ import signal
 import warnings
 from array import array
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate, pairwise
 from multiprocessing.connection import wait
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +26,6 @@ from bitcal_tts.halting.controller import Probe
 _ROWS_EACH = 4  # rows in flight that are worth a process
 _MOST = 24
 _BEHIND = 3  # chunks that a process may owe answers for, while it is handed the next
-_NUMBERS = {"token_ids": "q", **dict.fromkeys(("entropies", "logprobs", "margins", "top_logprobs"), "d")}
 _PATIENCE = 5e-4  # seconds between looks at whether the device needs more to do
 
 
@@ -104,6 +105,12 @@ class Desks:
         """Whether any of them has not answered."""
         return any(self._unanswered)
 
+    def unpacked(self, done: Completion) -> Completion:
+        """With lists."""
+        for name in _PACKED:
+            setattr(done, name, getattr(done, name).tolist())
+        return done
+
     def close(self) -> None:
         """End them."""
         for end in self._ends:
@@ -134,21 +141,35 @@ class Desks:
         if isinstance(answer, BaseException):
             raise answer
         replies: Replies = answer
-        for reply in replies.values():
-            if reply.done is not None:
-                _unpack(reply.done)
         return replies
 
 
+class _Texts(NamedTuple):
+    """Texts of tokens as one."""
+
+    text: str
+    ends: array[int]
+
+    def tolist(self) -> list[str]:
+        """The texts."""
+        return [self.text[begin:end] for begin, end in pairwise([0, *self.ends])]
+
+
+def _texts(texts: list[str]) -> _Texts:
+    return _Texts("".join(texts), array("q", accumulate(map(len, texts))))
+
+
+_PACKED: dict[str, Callable[[Any], Any]] = {
+    "token_ids": partial(array, "q"),
+    "token_texts": _texts,
+    **dict.fromkeys(("entropies", "logprobs", "margins", "top_logprobs"), partial(array, "d")),
+}
+"""How lists are packed: on their way from one process to another they are taken apart many times faster."""
+
+
 def _pack(done: Completion) -> None:
-    """Numbers as bytes: on their way from one process to another they are taken apart many times faster."""
-    for name, kind in _NUMBERS.items():
-        setattr(done, name, array(kind, getattr(done, name)))
-
-
-def _unpack(done: Completion) -> None:
-    for name in _NUMBERS:
-        setattr(done, name, getattr(done, name).tolist())
+    for name, packed in _PACKED.items():
+        setattr(done, name, packed(getattr(done, name)))
 
 
 def _died(error: Exception) -> EngineError:
