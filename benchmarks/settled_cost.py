@@ -17,7 +17,8 @@ from bitcal_tts.halting.values import Look
 from bitcal_tts.tasks import load_task
 from bitcal_tts.tiny import models
 from bitcal_tts.traces.replay import tokens_of
-from bitcal_tts.traces.schema import Trace, to_trace
+from bitcal_tts.traces.schema import to_trace
+from bitcal_tts.traces.trace import Trace
 from common import arguments, median, report, requests
 
 

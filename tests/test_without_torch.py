@@ -1,60 +1,18 @@
-"""Replay anywhere: an environment that holds an extra's packages and nothing else runs the commands it is for.
-
-The environment is put together from what is installed here, so that no network is needed: exactly the distributions
-that `pip install '.[EXTRA]'` would bring, linked into an empty virtual environment.
-"""
+"""Replay anywhere: an environment that holds an extra's packages and nothing else runs the commands it is for."""
 
 from __future__ import annotations
 
 import subprocess
-import venv
-from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
+from environments import environment
 
-SRC = Path(__file__).parents[1] / "src" / "bitcal_tts"
+from bitcal_tts.cli import COMMANDS
+from bitcal_tts.commands.doctor import EXTRAS
+
 HEAVY = ("torch", "transformers", "tokenizers", "bitsandbytes", "reasoning_gym", "safetensors", "huggingface_hub")
-
-
-def closure(names: list[Requirement]) -> dict[str, Distribution]:
-    """Distributions that requirements bring, their own included."""
-    found: dict[str, Distribution] = {}
-    waiting = list(names)
-    while waiting:
-        requirement = waiting.pop()
-        name = requirement.name.lower().replace("_", "-")
-        if name not in found:
-            found[name] = distribution(requirement.name)
-        for line in found[name].requires or []:
-            more = Requirement(line)
-            wanted = [
-                more.marker is None or more.marker.evaluate({"extra": extra}) for extra in ("", *requirement.extras)
-            ]
-            if any(wanted) and more.name.lower().replace("_", "-") not in found:
-                waiting.append(more)
-    return found
-
-
-def environment(folder: Path, extras: list[str]) -> Path:
-    """A virtual environment with the package and its extras; the path of its interpreter."""
-    venv.create(folder, with_pip=False, symlinks=True)
-    (site,) = folder.glob("lib/python*/site-packages")
-    wanted = [
-        requirement
-        for line in distribution("bitcal-tts").requires or []
-        if (requirement := Requirement(line)).marker is None
-        or any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
-    ]
-    for found in closure([r for r in wanted if r.name != "bitcal-tts"]).values():
-        for top in {file.parts[0] for file in found.files or [] if file.parts[0] not in ("..", "__pycache__")}:
-            target = site / top
-            if not target.exists():
-                target.symlink_to(Path(str(found.locate_file(top))))
-    (site / "bitcal_tts").symlink_to(SRC)
-    return folder / "bin" / "python"
 
 
 def run(python: Path, *argv: str) -> str:
@@ -114,11 +72,33 @@ def test_fit_and_report_with_their_extras(
     assert subprocess.run([str(python), "-I", "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
-def test_what_is_missing_is_named(small: Path, tmp_path: Path) -> None:
+def test_what_is_missing_is_named_with_all_that_the_command_needs(small: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [str(small), "-I", "-m", "bitcal_tts.cli", "record", "--model", "tiny-1m", "--out", str(tmp_path / "t")],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "this needs the package" in done.stderr and "bitcal doctor" in done.stderr
-    assert "pip install '.[tasks]'" in done.stderr
+    assert "pip install '.[traces,tasks,transformers]'" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("bare") / "venv", [])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_where_nothing_is_installed_help_says_what_a_command_is_or_what_it_needs(bare: Path, command: str) -> None:
+    told = run(bare, command, "--help")
+    needs = COMMANDS[command] in told and f"pip install '.[{EXTRAS.get(command, 'traces')}]'" in told
+    assert needs or "example:" in told
+
+
+@pytest.mark.parametrize("extras", sorted({*EXTRAS.values(), "traces"} - {"traces,tasks,transformers,lm-eval"}))
+def test_the_extras_that_are_named_for_a_command_are_enough_for_its_options(
+    extras: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    python = environment(tmp_path_factory.mktemp("named") / "venv", extras.split(","))
+    for command in COMMANDS:
+        if EXTRAS.get(command, "traces") == extras:
+            assert "example:" in run(python, command, "--help")

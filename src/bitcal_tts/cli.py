@@ -21,7 +21,6 @@ from bitcal_tts.halting.checks import did_you_mean
 from bitcal_tts.halting.drift import DriftWarning
 from bitcal_tts.halting.parameters import UnreachableStopWarning
 from bitcal_tts.halting.settled import ProfileWarning
-from bitcal_tts.halting.words import install_command
 
 COMMANDS = {
     "run": "record, replay every method, report: the whole experiment",
@@ -183,7 +182,11 @@ def _fill(sub: argparse.ArgumentParser, name: str, arguments: list[str]) -> None
     try:
         module = _module(name)
     except ModuleNotFoundError as error:
-        sub.error(_missing(error))
+        if not {"-h", "--help"}.isdisjoint(arguments):
+            print(f"bitcal {name}: {COMMANDS[name]}\n\nIts options are shown when it can run: {_missing(error, name)}")
+            raise SystemExit(0) from None
+        print(f"bitcal {name}: {_missing(error, name)}", file=sys.stderr)
+        raise SystemExit(2) from None
     module.add_options(sub)
     told = (module.__doc__ or "").partition(": ")[2].strip()
     sub.description = told[:1].upper() + told[1:]
@@ -239,7 +242,7 @@ def _run(args: argparse.Namespace) -> int:
             check_writable(args.out)
         module.run(args)
     except ModuleNotFoundError as error:
-        return _fail(_missing(error))
+        return _fail(_missing(error, args.command))
     except Exception as error:
         if not _expected(error):
             raise
@@ -247,14 +250,14 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _missing(error: ModuleNotFoundError) -> str:
+def _missing(error: ModuleNotFoundError, command: str) -> str:
     """Which package is not here, and what installs it."""
-    from bitcal_tts.commands.doctor import PARTS
+    from bitcal_tts.commands.doctor import what_installs
 
     package = (error.name or "").partition(".")[0]
-    extras = {name: extra for name, _, extra in PARTS}
-    install = install_command(extras.get(package) or "all")
-    return f"this needs the package {package}: {install} (bitcal doctor says what else is missing)"
+    return (
+        f"this needs the package {package}: {what_installs(package, command)} (bitcal doctor says what else is missing)"
+    )
 
 
 def _expected(error: Exception) -> bool:

@@ -16,7 +16,7 @@ from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.traces.cascade import cascade_outcomes
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.replay import outcomes
-from bitcal_tts.traces.schema import TraceError
+from bitcal_tts.traces.trace import TraceError
 
 
 def requests(n: int, method: Any) -> list[Request]:

@@ -12,7 +12,7 @@ from bitcal_tts.cli import main
 from bitcal_tts.commands.import_ import import_records
 from bitcal_tts.evaluation.released import read_released
 from bitcal_tts.evaluation.statistics import mcnemar
-from bitcal_tts.traces.schema import TraceError
+from bitcal_tts.traces.trace import TraceError
 
 SEVEN, FOURTEEN, THREE = (
     f"exp_Qwen_Qwen2.5-{size}-Instruct_{stamp}.jsonl"

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from bitcal_tts.cli import main
-from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.store import TraceStore
+from bitcal_tts.traces.trace import Trace
 
 ray = pytest.importorskip("ray")
 

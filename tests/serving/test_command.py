@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from environments import environment
 
 from bitcal_tts.cli import main
 from bitcal_tts.engines.llama_server import free_port
@@ -35,6 +36,22 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
         except httpx2.HTTPError:
             time.sleep(0.1)
     pytest.fail("it has ended")
+
+
+def test_it_needs_no_more_than_its_extras(upstream_url: str, tmp_path: Path) -> None:
+    """As the Dockerfile installs it: a sidecar that learns from its traffic, without Parquet and torch."""
+    python, port = environment(tmp_path / "venv", ["serve", "fit"]), free_port()
+    url = f"http://127.0.0.1:{port}"
+    arguments = ["serve", "--upstream", upstream_url, "--port", str(port), "--risk", "0.05", "--state", "state"]
+    process = subprocess.Popen([str(python), "-I", "-m", "bitcal_tts.cli", *arguments])
+    try:
+        wait_for(url, process)
+        asked = {"messages": [{"role": "user", "content": "Tom has 3 apples and buys 4. How many?"}], "max_tokens": 64}
+        answer = httpx2.post(f"{url}/v1/chat/completions", json=asked, trust_env=False, timeout=60)
+        assert answer.status_code == 200 and "bitcal" in answer.json()
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
 def test_settings_come_from_a_file(upstream_url: str, tmp_path: Path) -> None:

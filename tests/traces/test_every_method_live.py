@@ -23,7 +23,7 @@ from bitcal_tts.halting.rules import RULES
 from bitcal_tts.halting.signals import Signal, Signals
 from bitcal_tts.traces.record import record
 from bitcal_tts.traces.replay import outcomes
-from bitcal_tts.traces.schema import Trace
+from bitcal_tts.traces.trace import Trace
 
 BUDGET = 224
 NAMES = [name for name in {**METHODS, **RULES} if not name.startswith("oracle")]

@@ -19,8 +19,8 @@ from bitcal_tts.engines.base import Decoding
 from bitcal_tts.tasks import load_task
 from bitcal_tts.traces.blocks import Job, Worker
 from bitcal_tts.traces.record import record
-from bitcal_tts.traces.schema import Trace, TraceError
 from bitcal_tts.traces.store import TraceStore
+from bitcal_tts.traces.trace import Trace, TraceError
 
 SAMPLED = Decoding(0.6, seed=1)
 

@@ -16,7 +16,7 @@ from bitcal_tts import build_method
 from bitcal_tts.evaluation.frontier import frontier, points_of, walk_along
 from bitcal_tts.traces import parallel
 from bitcal_tts.traces.parallel import Tick, in_shares
-from bitcal_tts.traces.schema import Trace, TraceError
+from bitcal_tts.traces.trace import Trace, TraceError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one process does all")
 

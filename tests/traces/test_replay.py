@@ -13,7 +13,7 @@ from bitcal_tts.halting.session import Session
 from bitcal_tts.tasks import Item, load_task
 from bitcal_tts.traces.chunks import at_chunk_size, chunked_for
 from bitcal_tts.traces.replay import outcomes, replay
-from bitcal_tts.traces.schema import Trace, TraceError
+from bitcal_tts.traces.trace import Trace, TraceError
 
 
 def made(texts: list[str], answer: str = "5", finish: str = "eos", entropy: float = 0.1) -> Trace:

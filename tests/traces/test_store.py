@@ -23,8 +23,8 @@ from bitcal_tts.engines.base import Completion, Decoding
 from bitcal_tts.tasks import Item, load_task
 from bitcal_tts.traces.manifest import Manifest
 from bitcal_tts.traces.record import _kept, record
-from bitcal_tts.traces.schema import Trace, TraceError
 from bitcal_tts.traces.store import TraceStore
+from bitcal_tts.traces.trace import Trace, TraceError
 
 RECORDER = """
 import sys

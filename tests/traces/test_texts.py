@@ -14,8 +14,8 @@ from bitcal_tts.halting.signals import Signals
 from bitcal_tts.logs import LoggedText
 from bitcal_tts.tasks.registry import restore_task
 from bitcal_tts.traces.replay import LANDING_TOKENS, outcomes, replay, stand_in
-from bitcal_tts.traces.schema import TraceError
 from bitcal_tts.traces.texts import complete_signals, trace_of
+from bitcal_tts.traces.trace import TraceError
 
 TEXT = "So 3 + 4 = 7.\nThe answer is 7.\nWait, 3 + 5 = 8.\nThe answer is 8.\n</think>\nIt is \\boxed{8}. Done and over."
 

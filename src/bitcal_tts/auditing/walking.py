@@ -24,8 +24,8 @@ from bitcal_tts.tasks.registry import TEXTS, restore_task
 from bitcal_tts.traces.cut import Bools, Cut, Ints
 from bitcal_tts.traces.looks import LookTable
 from bitcal_tts.traces.replay import full_run, read_off
-from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.texts import trace_of
+from bitcal_tts.traces.trace import Trace
 from bitcal_tts.traces.walk import Judge
 
 FOLDS = 5

@@ -19,7 +19,7 @@ from bitcal_tts.halting.values import Look
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.looks import LookTable
 from bitcal_tts.traces.parallel import Tick, in_shares
-from bitcal_tts.traces.schema import Trace
+from bitcal_tts.traces.trace import Trace
 from bitcal_tts.traces.walk import walk
 
 BLANK = Profile(

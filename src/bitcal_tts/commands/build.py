@@ -24,7 +24,7 @@ from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.tasks import Task, load_task
 from bitcal_tts.tiny import models
-from bitcal_tts.traces.schema import Trace
+from bitcal_tts.traces.trace import Trace
 
 DEFAULT_MIN_TOKENS = 128
 

@@ -31,7 +31,7 @@ from bitcal_tts.halting.settled import Settled
 from bitcal_tts.halting.signals import Signal
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.parallel import Tick, in_shares
-from bitcal_tts.traces.schema import Trace, TraceError
+from bitcal_tts.traces.trace import Trace, TraceError
 
 EXAMPLE = """example:
   bitcal record --style thinking --temperature 0.6 --n 1319 --probes 16 --out traces/test

@@ -45,6 +45,18 @@ PARTS = (
 )
 
 
+EXTRAS = {
+    "run": "traces,tasks,transformers,report",
+    "record": "traces,tasks,transformers",
+    "fit": "traces,fit",
+    "report": "traces,report",
+    "serve": "serve",
+    "audit": "traces,fit",
+    "export": "transformers,llamacpp",
+    "lm-eval": "traces,tasks,transformers,lm-eval",
+}
+"""What commands need at their usual settings; the others need `traces`."""
+
 ENGINES = {
     "transformers": ({"torch", "transformers"}, install_command("transformers")),
     "http": ({"httpx2", "gguf"}, install_command("http")),
@@ -78,6 +90,14 @@ def run(args: argparse.Namespace) -> None:
     print(f"compute dtype by default: {found['compute_dtype'] or 'unknown without torch'}")
     print(f"models in the box: {', '.join(found['models']) or 'none'}")
     print(f"energy counters: {', '.join(found['energy']) or 'none readable'}")
+
+
+def what_installs(package: str, command: str) -> str:
+    """What installs a package that is missing, and with it all that a command usually needs."""
+    extras = EXTRAS.get(command, "traces").split(",")
+    brings = {name: extra for name, _, extra in PARTS}
+    own = brings.get(package) or "all"
+    return install_command(",".join(extras if own in extras else [*extras, own]))
 
 
 def examine() -> dict[str, Any]:

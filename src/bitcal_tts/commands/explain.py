@@ -20,7 +20,7 @@ from bitcal_tts.tasks import Task
 from bitcal_tts.traces.chunks import chunked_for
 from bitcal_tts.traces.oracle import informed
 from bitcal_tts.traces.replay import outcomes, replay
-from bitcal_tts.traces.schema import Trace
+from bitcal_tts.traces.trace import Trace
 
 EXAMPLE = """example:
   bitcal explain runs/tiny-15m-4bit-gsm_symbolic-instruct-t0-s0-n200/traces 7

@@ -14,8 +14,8 @@ from bitcal_tts.halting.checks import did_you_mean
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.tasks import Task
 from bitcal_tts.tasks.registry import restore_task
-from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.store import TraceStore
+from bitcal_tts.traces.trace import Trace
 
 _FEW = 0.5  # texts with an answer: below this share something is likely amiss
 

@@ -23,8 +23,8 @@ from bitcal_tts.evaluation.tables import name_of, paper_tables
 from bitcal_tts.files import write_text
 from bitcal_tts.halting.methods import restore
 from bitcal_tts.halting.settled import ProfileWarning
-from bitcal_tts.traces.schema import Trace, TraceError
 from bitcal_tts.traces.store import TraceStore
+from bitcal_tts.traces.trace import Trace, TraceError
 
 EXAMPLE = """example:
   bitcal report runs/tiny-15m-4bit-gsm_symbolic-instruct-t0-s0-n200

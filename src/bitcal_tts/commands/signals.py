@@ -14,7 +14,7 @@ from bitcal_tts.commands.recordings import open_store, task_of
 from bitcal_tts.commands.table import print_table
 from bitcal_tts.evaluation.signal_card import SIGNALS, confidence_reliability, rescored, shifts
 from bitcal_tts.files import write_json
-from bitcal_tts.traces.schema import Trace
+from bitcal_tts.traces.trace import Trace
 
 EXAMPLE = """example:
   bitcal signals traces/tiny-4m-16bit traces/tiny-4m-4bit traces/tiny-4m-2bit

@@ -21,8 +21,8 @@ from bitcal_tts.traces.looks import LookTable
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.parallel import Tick
 from bitcal_tts.traces.replay import outcomes
-from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.sweep import Sweep
+from bitcal_tts.traces.trace import Trace
 from bitcal_tts.traces.walk import gate_looks
 
 TARGETS = (0.005, 0.01, 0.02, 0.05)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.traces.outcome import Outcome
-from bitcal_tts.traces.schema import TraceError
+from bitcal_tts.traces.trace import TraceError
 
 _FIELDS = {
     "task_id": str,

@@ -13,8 +13,8 @@ from bitcal_tts.evaluation.reliability import reliability
 from bitcal_tts.evaluation.statistics import bootstrap_ratios
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.tasks.base import Task
-from bitcal_tts.traces.schema import Trace
 from bitcal_tts.traces.sweep import Sweep
+from bitcal_tts.traces.trace import Trace
 
 SIGNALS = ("entropies", "logprobs", "margins", "hidden_similarities")
 

@@ -15,7 +15,8 @@ from bitcal_tts.tasks.base import Item, Task
 from bitcal_tts.traces.energy import EnergyMeter
 from bitcal_tts.traces.manifest import Manifest
 from bitcal_tts.traces.probes import probe_traces
-from bitcal_tts.traces.schema import Done, Trace, from_table, to_table
+from bitcal_tts.traces.schema import Done, from_table, to_table
+from bitcal_tts.traces.trace import Trace
 
 Progress = Callable[[int, int], None]
 """Told of items and tokens."""

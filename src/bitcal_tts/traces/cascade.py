@@ -17,7 +17,7 @@ from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.oracle import informed
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.replay import outcomes, replay
-from bitcal_tts.traces.schema import Trace, TraceError
+from bitcal_tts.traces.trace import Trace, TraceError
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.signals import Signal
-from bitcal_tts.traces.schema import Trace, TraceError
+from bitcal_tts.traces.trace import Trace, TraceError
 
 
 def chunked_for(traces: Sequence[Trace], method: Controller) -> Sequence[Trace]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitcal_tts.traces.outcome import Outcome, outcome_of
-from bitcal_tts.traces.schema import Trace
+from bitcal_tts.traces.trace import Trace
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]

@@ -15,9 +15,9 @@ from bitcal_tts.logs.texts import LoggedText
 from bitcal_tts.tasks.registry import TEXTS
 from bitcal_tts.traces.manifest import Manifest
 from bitcal_tts.traces.record import environment
-from bitcal_tts.traces.schema import SIGNAL_COLUMNS, Trace
 from bitcal_tts.traces.store import TraceStore
 from bitcal_tts.traces.texts import trace_of
+from bitcal_tts.traces.trace import SIGNAL_COLUMNS, Trace
 
 BLOCK = 256
 _NOT_TOLD = dict.fromkeys(KEYS)

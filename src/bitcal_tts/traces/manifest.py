@@ -14,8 +14,9 @@ from typing import Any
 
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.signals import Signals
-from bitcal_tts.traces.schema import SCHEMA_VERSION, TraceError
+from bitcal_tts.traces.trace import TraceError
 
+SCHEMA_VERSION = 3
 _REQUIRED = frozenset({"model", "bits", "task", "budget", "decoding"})
 """What reading, scoring and naming a recording needs of its identity."""
 _NEW_IN_3 = {"top_p": 1.0, "top_k": 0, "min_p": 0.0}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.rules.oracle import Oracle
 from bitcal_tts.tasks.base import Task
-from bitcal_tts.traces.schema import Trace, TraceError
+from bitcal_tts.traces.trace import Trace, TraceError
 
 
 def informed(method: Controller, trace: Trace, task: Task) -> Controller:

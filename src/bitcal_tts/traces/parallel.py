@@ -12,7 +12,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from bitcal_tts.traces.schema import Trace, TraceError
+from bitcal_tts.traces.trace import Trace, TraceError
 
 Found = TypeVar("Found")
 Tick = Callable[[], None]

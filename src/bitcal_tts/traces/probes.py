@@ -21,7 +21,7 @@ from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.signals import Signals
 from bitcal_tts.halting.statements import detector_for
 from bitcal_tts.halting.values import Sentences
-from bitcal_tts.traces.schema import Trace
+from bitcal_tts.traces.trace import Trace
 
 PROBE_SCHEMA = pa.schema(
     [

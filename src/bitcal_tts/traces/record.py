@@ -16,8 +16,8 @@ from bitcal_tts.tasks.base import Item, Task
 from bitcal_tts.traces.blocks import Finished, Job, Probed, Progress, Worker
 from bitcal_tts.traces.energy import EnergyMeter
 from bitcal_tts.traces.manifest import Manifest
-from bitcal_tts.traces.schema import Trace, TraceError
 from bitcal_tts.traces.store import TraceStore
+from bitcal_tts.traces.trace import Trace, TraceError
 
 _PACKAGES = (
     "bitcal-tts",

@@ -23,7 +23,7 @@ from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.chunks import chunked_for
 from bitcal_tts.traces.oracle import informed
 from bitcal_tts.traces.outcome import Outcome, outcome_of
-from bitcal_tts.traces.schema import Trace, TraceError
+from bitcal_tts.traces.trace import Trace, TraceError
 
 LANDING_TOKENS = 20
 """What closing the thinking and writing the answer is taken to cost where no model was asked; they were 14 to 25 tokens

@@ -1,31 +1,21 @@
-"""One item's full decode with its signals, in memory and as a Parquet row. Documented in docs/traces.md."""
+"""Traces as rows of a Parquet table. Documented in docs/traces.md."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from bitcal_tts.engines.base import Completion
-from bitcal_tts.halting.controller import Probe
-from bitcal_tts.halting.exchange import SessionOutcome
-from bitcal_tts.halting.reading import Stage
 from bitcal_tts.halting.signals import Signals
-from bitcal_tts.halting.statements import Statement
 from bitcal_tts.tasks.base import Item
-
-SCHEMA_VERSION = 3
+from bitcal_tts.traces.trace import SIGNAL_COLUMNS, Trace
 
 _FLOATS = pa.list_(pa.float32())
-SIGNAL_COLUMNS = ("entropies", "logprobs", "margins", "top_logprobs")
-"""Null where a recording has no such signal."""
 ARROW_SCHEMA = pa.schema(
     [
         pa.field("index", pa.int32(), nullable=False),
@@ -44,75 +34,6 @@ ARROW_SCHEMA = pa.schema(
 Done = Sequence[tuple[int, Item, Completion]]
 """Decoded items: their places in the recording, and what came of each."""
 _SCALARS = ("index", "id", "question", "answer", "extra", "prompt_tokens", "finish")
-
-
-class TraceError(Exception):
-    """A trace folder cannot be read or written; the message names the file and what differs."""
-
-
-@dataclass(frozen=True, eq=False)
-class Trace:
-    """One recorded decode. `finish` is `eos` or `budget`; see docs/traces.md for the rest.
-
-    `probes` are the answers the model gives when made to, by the number of tokens before; None where not recorded.
-    """
-
-    index: int
-    item: Item
-    prompt_tokens: int
-    finish: str
-    token_ids: NDArray[np.int32]
-    token_texts: list[str]
-    entropies: NDArray[np.float32] | None
-    logprobs: NDArray[np.float32] | None
-    margins: NDArray[np.float32] | None
-    top_logprobs: NDArray[np.float32] | None
-    hidden_similarities: NDArray[np.float32]
-    hidden: NDArray[np.float32] | None = None
-    probes: Mapping[int, Probe] | None = None
-    signals: Signals = Signals(hidden_every=16)  # noqa: RUF009  (frozen)
-
-    def __len__(self) -> int:
-        return len(self.token_texts)
-
-    @cached_property
-    def text(self) -> str:
-        """The generated text."""
-        return "".join(self.token_texts)
-
-    @cached_property
-    def offsets(self) -> NDArray[np.int64]:
-        """`text[: offsets[t]]` is the text of the first t tokens."""
-        return np.concatenate(([0], np.cumsum([len(piece) for piece in self.token_texts], dtype=np.int64)))
-
-    @cached_property
-    def full_runs(self) -> dict[tuple[Any, ...], SessionOutcome]:
-        """How it ends where nothing disturbs it, by budget and answer format, as far as that was asked."""
-        return {}
-
-    @cached_property
-    def looks(self) -> dict[tuple[Any, ...], tuple[int, ...]]:
-        """Tokens after which it has its looks, by where they lie and how it is read, as far as that was asked."""
-        return {}
-
-    @cached_property
-    def stops(self) -> dict[tuple[Any, ...], tuple[int, str | None]]:
-        """Tokens and answer where it is stopped and the model answers, by place and budget, as far as it was asked."""
-        return {}
-
-    @cached_property
-    def stages(self) -> dict[tuple[Any, ...], list[Stage]]:
-        """Where it stands after each of its tokens, by how it is read, as far as that was asked."""
-        return {}
-
-    @cached_property
-    def statements(self) -> dict[str | None, dict[int, Statement]]:
-        """What it states, and after how many tokens, by what answers look like, as far as that was asked."""
-        return {}
-
-    def text_at(self, tokens: int) -> str:
-        """The text of the first `tokens` tokens."""
-        return self.text[: self.offsets[tokens]]
 
 
 def to_table(done: Done) -> pa.Table:

@@ -20,18 +20,10 @@ import pyarrow.parquet as pq
 from bitcal_tts.files import write_atomically, write_json
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.tasks.base import Item
-from bitcal_tts.traces.manifest import Manifest, Segment, differing
+from bitcal_tts.traces.manifest import SCHEMA_VERSION, Manifest, Segment, differing
 from bitcal_tts.traces.probes import PROBE_SCHEMA, from_probe_table
-from bitcal_tts.traces.schema import (
-    ARROW_SCHEMA,
-    SCHEMA_VERSION,
-    SIGNAL_COLUMNS,
-    Done,
-    Trace,
-    TraceError,
-    from_table,
-    to_table,
-)
+from bitcal_tts.traces.schema import ARROW_SCHEMA, Done, from_table, to_table
+from bitcal_tts.traces.trace import SIGNAL_COLUMNS, Trace, TraceError
 
 _FLOAT_COLUMNS = (*SIGNAL_COLUMNS, "hidden_similarities")
 _PART = re.compile(r"(part|probes)-(\d{5})\.parquet")

@@ -22,7 +22,7 @@ from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.chunks import at_chunk_size
 from bitcal_tts.traces.cut import Cut
 from bitcal_tts.traces.replay import check_format, full_run, replay
-from bitcal_tts.traces.schema import Trace
+from bitcal_tts.traces.trace import Trace
 
 Floats = NDArray[np.float64]
 _FED = frozenset({Signal.ENTROPY, Signal.HIDDEN})

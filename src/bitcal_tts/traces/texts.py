@@ -14,7 +14,7 @@ import numpy as np
 from bitcal_tts.halting.signals import TEXT_ONLY, Signals
 from bitcal_tts.logs.texts import LoggedText
 from bitcal_tts.tasks.base import Item
-from bitcal_tts.traces.schema import SIGNAL_COLUMNS, Trace
+from bitcal_tts.traces.trace import SIGNAL_COLUMNS, Trace
 
 TOP_K = 20
 _FIELDS = dict(zip(SIGNAL_COLUMNS, ("entropy", "logprob", "margin", "top_logprob"), strict=True))

@@ -24,7 +24,7 @@ from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 from bitcal_tts.traces.oracle import informed
 from bitcal_tts.traces.replay import check_format, full_run, landing_at, probe_at, replay, stages_of
-from bitcal_tts.traces.schema import Trace
+from bitcal_tts.traces.trace import Trace
 
 
 def gate_looks(
