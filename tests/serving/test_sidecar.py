@@ -10,11 +10,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from short_task import short_task
 from sidecar import Running
@@ -100,6 +101,37 @@ def test_a_stream_is_the_same_answer(client: Any) -> None:
     assert events[0].choices[0].delta.role == "assistant"
     assert events[-2].choices[0].finish_reason == "stop" and events[-2].bitcal == whole.bitcal
     assert events[-1].usage == whole.usage and not events[-1].choices
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_a_generation_is_asked_for_by_post(running: Any, path: str) -> None:
+    answer = running.get(path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert answer.json()["error"]["message"] == f"GET is not for {path}: POST a request to it, as OpenAI's API has it"
+
+
+def test_answers_name_the_model_as_the_server_does(running: Any, client: Any) -> None:
+    (listed,) = client.models.list()
+    answer = client.chat.completions.create(**asked(0, max_tokens=8))
+    assert "bitcal" in answer.model_dump() and answer.model == listed.id
+
+
+def test_the_usual_budget_leaves_room_for_prompts(
+    upstream_url: str, start: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise no request has all of it, and nothing can be learned from any or promised for one."""
+    with closing(start("--risk", "0.05", "--state", "usual")) as running, HttpEngine(upstream_url) as engine:
+        assert engine.max_positions == 2048
+        answer = httpx2.post(
+            f"{running.url}/v1/chat/completions", trust_env=False, timeout=60,
+            json={"messages": [{"role": "user", "content": "Tom has 3 apples and buys 4. How many?"}]},
+        ).json()  # fmt: skip
+        assert answer["bitcal"]["cap"] == 1536 and answer["bitcal"]["method"] == "autopilot"
+        (pilot,) = running.get("/bitcal/autopilot").json()["pilots"]
+        assert pilot["requests"] == 1
+    assert "leaves no room" not in capsys.readouterr().err
+    with closing(start("--budget", "2048")):
+        assert "a budget of 2,048 tokens leaves no room for a prompt in 2,048 positions" in capsys.readouterr().err
 
 
 def test_who_is_passed_on_is_asked_in_the_same_style(client: Any) -> None:

@@ -15,6 +15,7 @@ from short_task import short_task
 
 from bitcal_tts import build_method, replay
 from bitcal_tts.cli import main
+from bitcal_tts.commands import compare as compare_module
 from bitcal_tts.engines.base import Decoding
 from bitcal_tts.tasks import load_task
 from bitcal_tts.traces.blocks import Job, Worker
@@ -272,6 +273,23 @@ def test_live_equals_replay_where_a_landing_has_little_room(thinking_engine: Any
         done = live[trace.index]
         assert (done.answer, len(done.token_ids)) == (expected.answer, expected.tokens)
         assert len(done.token_ids) <= budget
+
+
+def test_the_same_comparison_is_shown_again_and_another_refused(
+    store: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["compare", str(store.folder), "--methods", "fixed,complete", "--out", "c"]
+    assert main(asked) == 0 and "written: c/compare.json" in capsys.readouterr().out
+    before = Path("c/compare.json").read_bytes()
+    assert main([*asked, "--budget", "64"]) == 2
+    assert "c/compare.json holds another comparison" in capsys.readouterr().err
+    monkeypatch.setattr(compare_module, "_swept", None)  # nothing is worked out again
+    assert main([*asked, "--full"]) == 0
+    told = capsys.readouterr().out
+    assert "Paired tests" in told and "as before, from: c/compare.json" in told
+    assert Path("c/compare.json").read_bytes() == before
+    Path("c/compare.json").write_text("{")
+    assert main(asked) == 2 and "holds another comparison" in capsys.readouterr().err
 
 
 def test_results_are_never_overwritten_silently(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import hashlib
 import itertools
 import json
 import math
@@ -12,9 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bitcal_tts import __version__
 from bitcal_tts.commands import build, options
 from bitcal_tts.commands.compared import show
-from bitcal_tts.commands.places import refuse_existing
 from bitcal_tts.commands.progress import note, progress
 from bitcal_tts.commands.recordings import Opened, open_recording
 from bitcal_tts.commands.replay import title_of
@@ -24,7 +26,7 @@ from bitcal_tts.evaluation.promises import kept
 from bitcal_tts.evaluation.statistics import savings
 from bitcal_tts.files import write_json
 from bitcal_tts.halting.gate import Rule
-from bitcal_tts.halting.methods import METHODS
+from bitcal_tts.halting.methods import METHODS, describe_parameters
 from bitcal_tts.halting.parameters import UnreachableStopWarning
 from bitcal_tts.halting.rules import RULES
 from bitcal_tts.halting.settled import Settled
@@ -65,32 +67,46 @@ def run(args: argparse.Namespace) -> None:
     """Sweep, choose, test, print."""
     if args.target not in TARGETS:
         raise ValueError(f"target must be one of {', '.join(map(str, TARGETS))}, got {args.target}")
-    if args.out:
-        refuse_existing(args.out / "compare.json", overwrite=args.overwrite)
-    result = compare_store(args)
-    if args.out:
+    asked = _ask(args)
+    there = None if args.out is None or args.overwrite else _found_before(args.out / "compare.json", asked)
+    result = there or _compared(asked, args)
+    if args.out and there is None:
         from bitcal_tts.evaluation.drawing import draw_to
         from bitcal_tts.evaluation.evidence import frontier_figure
 
         args.out.mkdir(parents=True, exist_ok=True)
-        write_json(args.out / "compare.json", {"schema": 1, **result})
+        write_json(args.out / "compare.json", {"schema": 1, "key": asked.key, **result})
         draw_to(args.out / "frontier", lambda: frontier_figure(result))
     if args.json:
         print(json.dumps({"schema": 1, **result}))
         return
     show(result, full=args.full)
     if args.out:
-        print(f"written: {args.out / 'compare.json'} and {args.out / 'frontier.png'}")
+        word = "written" if there is None else "as before, from"
+        print(f"{word}: {args.out / 'compare.json'} and {args.out / 'frontier.png'}")
     else:
         print("nothing was written; next: the same with --out FOLDER for compare.json and the figure")
 
 
 def compare_store(args: argparse.Namespace) -> dict[str, Any]:
     """Rows, paired tests and curves of all methods on a recording."""
+    return _compared(_ask(args), args)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """What is to be compared, on what."""
+
+    opened: Opened
+    methods: list[Any]
+    key: str
+    """Of all that the result follows from."""
+
+
+def _ask(args: argparse.Namespace) -> _Asked:
     opened = open_recording(args.traces, answers=args.answers, declare=options.declared(args))
-    description, traces = opened.description, opened.traces
-    asked = None if args.budget is None else [args.budget]
-    budget = build.budgets_of(asked, args.profile, opened)[0]
+    budgets = None if args.budget is None else [args.budget]
+    budget = build.budgets_of(budgets, args.profile, opened)[0]
     every_method = args.methods is None
     if every_method:
         rules = [name for name in RULES if name not in _LEFT_OUT]
@@ -98,8 +114,37 @@ def compare_store(args: argparse.Namespace) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreachableStopWarning)
         methods = build.methods_of(args, opened, [budget], swept=True)
-        if every_method:
-            methods = _that_can_be_told(methods, traces[0])
+    if every_method:
+        methods = _that_can_be_told(methods, opened.traces[0])
+    follows_from = {
+        "version": __version__,
+        "recording": opened.store.manifest.sha256,
+        "n": len(opened.traces),
+        "answers": opened.description["answers"],
+        "declared": sorted(opened.identity.declared),
+        "methods": [describe_parameters(method) for method in methods],
+        "set": args.overrides,
+        "target": args.target,
+    }
+    return _Asked(opened, methods, hashlib.sha256(json.dumps(follows_from, sort_keys=True).encode()).hexdigest())
+
+
+def _found_before(path: Path, asked: _Asked) -> dict[str, Any] | None:
+    """The same comparison where it was made before; another one that is there is not replaced."""
+    if not path.exists():
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        there = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(there, dict) and there.pop("key", None) == asked.key and there.pop("schema", None) == 1:
+            return there
+    raise ValueError(f"{path} holds another comparison: choose another --out, or say --overwrite")
+
+
+def _compared(asked: _Asked, args: argparse.Namespace) -> dict[str, Any]:
+    opened, methods = asked.opened, asked.methods
+    description, traces = opened.description, opened.traces
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnreachableStopWarning)
         overridden = {key.rpartition(".")[2] for key, _ in map(options.parse_override, args.overrides)}
         groups = {
             label: settings

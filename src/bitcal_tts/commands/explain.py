@@ -162,7 +162,11 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
         outcome_table.add_column(name, justify="right" if name == "tokens" else "left")
     for told in found["methods"]:
         outcome_table.add_row(
-            told["method"], str(told["tokens"]), told["reason"], str(told["answer"]), "yes" if told["correct"] else "no"
+            told["method"],
+            str(told["tokens"]),
+            told["reason"],
+            told["answer"] or "(none)",
+            "yes" if told["correct"] else "no",
         )
     console.print(outcome_table)
     judging = [told for told in found["methods"] if told["threshold"] is not None]
@@ -174,10 +178,12 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
         for told in found["methods"]
         if told["threshold"] is None and any(d["reason"] != Reason.FIXED for d in told["decisions"])
     ]
-    by_tokens = [{d["tokens"]: d for d in told["decisions"]} for told in others]
+    # What it would have decided past its end is for machines.
+    by_tokens = [{d["tokens"]: d for d in told["decisions"] if d["tokens"] <= told["left_at"]} for told in others]
     if not by_tokens:
         return
-    steps_table = Table(title="Signals at every boundary, and what each method decides there (its confidence or score)")
+    title = "Signals at every boundary, and what each method decides there up to its end (its confidence or score)"
+    steps_table = Table(title=title)
     for name in ("tokens", "entropy", "trace", "hidden", *(t["method"] for t in others)):
         right = name in ("tokens", "entropy", "trace", "hidden")
         steps_table.add_column(name, justify="right" if right else "left", overflow="fold")

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import uvicorn
@@ -20,6 +21,7 @@ from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.commands import options
 from bitcal_tts.commands.options import API_KEY_VARIABLE, declared
 from bitcal_tts.commands.progress import note
+from bitcal_tts.commands.table import NARROW
 from bitcal_tts.engines.base import Decoding
 from bitcal_tts.engines.gguf import export_gguf
 from bitcal_tts.engines.http import HttpEngine
@@ -97,7 +99,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                        help=f"keep the texts of the sampled requests too, as {TEXTS} in the same folder, a log that "
                        "bitcal audit reads")  # fmt: skip
     options.add_answers(parser, "number")
-    parser.add_argument("--budget", type=int, help=f"most tokens of any request ({_BUDGET}, or the profile's)")
+    parser.add_argument("--budget", type=int, help=f"most tokens of any request (the profile's; {_BUDGET}, or less "
+                        "where the model has little room)")  # fmt: skip
     parser.add_argument("--temperature", type=float, help="where a client does not say (1, or the profile's)")
     options.add_declare(parser)
     parser.add_argument("--api-key", metavar="KEY", default=os.environ.get("BITCAL_SERVE_KEY"),
@@ -126,8 +129,6 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"--risk must lie above 0 and below 1, got {args.risk:g}")
     if args.escalate_after is not None and (args.escalate_to is None or args.risk is not None):
         raise ValueError("--escalate-after needs a second server, --escalate-to URL, and no --risk")
-    if args.escalate_after is not None and not 0 < args.escalate_after < args.budget:
-        raise ValueError(f"--escalate-after must be 1 to the budget, {args.budget}; got {args.escalate_after}")
     with ExitStack() as opened:
         # Being told to end is an end like any other: files and servers of our own are cleared away.
         opened.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)))
@@ -138,7 +139,10 @@ def run(args: argparse.Namespace) -> None:
         sidecar = Sidecar(Upstream(engine, api_key=key), policy, pilot, second_of(args, engine, opened))
         _log_as_json()
         method = "the autopilot" if pilot else policy.build(None, None, args.budget).parameters.name
-        note(f"serving {engine.describe()['model']} at {engine.bits:g} bits, halted by {method}")
+        note(
+            f"serving {engine.describe()['model']} at {engine.bits:g} bits, halted by {method}, at most "
+            f"{args.budget:,} tokens a request"
+        )
         note(f"base URL for clients: http://{args.host}:{args.port}/v1, playground: http://{args.host}:{args.port}/")
         uvicorn.run(
             sidecar.application(), host=args.host, port=args.port, log_level="warning", access_log=False,
@@ -155,10 +159,22 @@ def _fitted(args: argparse.Namespace) -> Identity:
 def _fill_in(args: argparse.Namespace) -> None:
     """What the options leave open is as the profile has it: whoever starts with one need not say it again."""
     fitted = _fitted(args)
-    if args.budget is None:
-        args.budget = fitted["budget"] if isinstance(fitted["budget"], int) else _BUDGET
+    if args.budget is None and isinstance(fitted["budget"], int):
+        args.budget = fitted["budget"]
     if args.temperature is None:
         args.temperature = fitted["temperature"] if isinstance(fitted["temperature"], int | float) else 1.0
+
+
+def _choose_budget(args: argparse.Namespace, engine: HttpEngine) -> None:
+    """Where nobody has said how many tokens a request may take: as many as leave prompts a quarter of the model."""
+    positions = engine.max_positions
+    if args.budget is None:
+        args.budget = _BUDGET if positions is None else min(_BUDGET, max(1, 3 * positions // 4))
+    elif positions is not None and args.budget >= positions:
+        note(
+            f"warning: a budget of {args.budget:,} tokens leaves no room for a prompt in {positions:,} positions: what "
+            "is promised or learned for it holds for no request; give the server more, or --budget less"
+        )
 
 
 def _check_port(host: str, port: int) -> None:
@@ -189,7 +205,7 @@ def _engine(args: argparse.Namespace, opened: ExitStack) -> HttpEngine:
         owned = OwnServer(file, parallel=4, context=2 * demo.BUDGET)
         url, template = owned.url, template or demo.TEMPLATE
         args.answers = args.answers or "gsm8k"
-        args.budget, args.temperature = min(args.budget, demo.BUDGET), demo.TEMPERATURE
+        args.budget, args.temperature = min(args.budget or demo.BUDGET, demo.BUDGET), demo.TEMPERATURE
         args.declare = [*(args.declare or []), f"task={demo.TASK}"]
     engine = HttpEngine(
         url, owned=owned, bits=args.bits, api=args.api, template_options=template,
@@ -262,7 +278,7 @@ def _status(args: argparse.Namespace) -> None:
         print(json.dumps({"schema": 1, "pilots": known}))
         return
     for one in known:
-        print("\n".join(in_words(one)), end="\n\n")
+        print("\n".join(fill(line, NARROW, subsequent_indent="  ") for line in in_words(one)), end="\n\n")
 
 
 def _of_a_plain_request(engine: HttpEngine, args: argparse.Namespace) -> Identity:
@@ -300,6 +316,9 @@ def _log_as_json() -> None:
 def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
     """How requests are controlled, by the options."""
     _fill_in(args)
+    _choose_budget(args, engine)
+    if args.escalate_after is not None and not 0 < args.escalate_after < args.budget:
+        raise ValueError(f"--escalate-after must be 1 to the budget, {args.budget}; got {args.escalate_after}")
     own = load_profile(args.profile) if args.profile else _demo_profile(args, engine) if args.demo else None
     usual = args.method or ("complete" if own is None else "settled")
     told = declared(args)

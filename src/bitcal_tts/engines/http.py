@@ -131,6 +131,11 @@ class HttpEngine:
         return self._wire
 
     @property
+    def served_as(self) -> str:
+        """The name that the server has for its model."""
+        return self._about.model or self._name
+
+    @property
     def top(self) -> int:
         """How many of the likeliest tokens are asked for."""
         return self._top

@@ -10,6 +10,7 @@ from typing import Any
 from bitcal_tts.halting.checks import flag, number, whole
 from bitcal_tts.halting.confidence import bit_scale, confidence, normalised
 from bitcal_tts.halting.request import RequestParameters
+from bitcal_tts.halting.words import percent
 
 FULL_PRECISION_BITS = 16.0
 
@@ -121,7 +122,7 @@ class Parameters(RequestParameters):
             needed = f"even if every chunk repeated, c <= {best:.4g}"
         else:
             share = (self.stop_confidence**self.gamma / self.bit_scale - w_entropy - w_hidden) / w_trace
-            needed = f"it would need {share:.0%} of all chunk pairs to repeat literally"
+            needed = f"it would need {percent(round(share, 2))} of all chunk pairs to repeat literally"
         warnings.warn(
             f"the confidence stop of {self.name!r} cannot fire on ordinary text: c <= {ceiling:.4g} "
             f"< stop_confidence = {self.stop_confidence:.4g}; {needed} (docs/methods.md)",

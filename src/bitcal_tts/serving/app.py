@@ -75,6 +75,10 @@ class Sidecar:
             *(Route(path, self._page, methods=["GET"]) for path in PATHS),
             Route("/v1/chat/completions", self._guarded(self._chat), methods=["POST"]),
             Route("/v1/completions", self._guarded(self._completion), methods=["POST"]),
+            *(
+                Route(f"/v1/{path}", self._wrong_method, methods=["GET", "PUT", "PATCH", "DELETE"])
+                for path in ("chat/completions", "completions")
+            ),
             Route("/{path:path}", self._guarded(self._other), methods=everything),
         ]
 
@@ -98,6 +102,12 @@ class Sidecar:
 
     async def _page(self, request: Request) -> Response:
         return self._door.elsewhere(request) or page(request.url.path)
+
+    async def _wrong_method(self, request: Request) -> Response:
+        told = f"{request.method} is not for {request.url.path}: POST a request to it, as OpenAI's API has it"
+        refusal = failure(405, told, "invalid_request_error")
+        refusal.headers["allow"] = "POST"
+        return self._door.refused(request) or refusal
 
     async def _schema(self, request: Request) -> Response:
         return self._door.elsewhere(request) or JSONResponse(schema())
@@ -205,7 +215,7 @@ class Sidecar:
             generation.leave()
             return failure(429, f"{self._policy.limits.open} requests are open already", "rate_limit_error")
         engine = self._upstream.engine
-        answer = Answer(asked, engine.describe()["model"], thinking)
+        answer = Answer(asked, engine.served_as, thinking)
         self.metrics.requests.labels("controlled").inc()
         self.metrics.open.inc()
         headers = {HEADER: f"controlled: {course.method}"}

@@ -29,6 +29,7 @@ from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.settled import Settled
 from bitcal_tts.halting.signals import TEXT_ONLY
+from bitcal_tts.halting.words import percent
 from bitcal_tts.serving.course import Admitted, Course, Ended
 from bitcal_tts.serving.memory import Memory
 from bitcal_tts.serving.observing import Observed, spread
@@ -246,7 +247,7 @@ class Pilot:
     def _make_way(self, of: Round) -> None:
         """Have another scorer fitted; what this one or the one before it has earned stands meanwhile."""
         state = self.state
-        earned = "no promise" if of.served is None else f"one that saves {of.saved:.0%}"
+        earned = "no promise" if of.served is None else f"one that saves {percent(of.saved)}"
         text = f"{of.n} requests earned {earned}: another scorer is fitted on {state.learned}"
         if state.served is None:
             self._event(text, why=True)
@@ -291,7 +292,7 @@ class Pilot:
         alarm.take(lost=kept.lost)
         self.state.saved.take(min(1.0, max(0.0, 1 - kept.cost / max(1, kept.full))))
         if alarm.rung:
-            self._relearn(f"{alarm.losses} of {alarm.n} stops were lost where {self.terms.risk:.1%} were promised")
+            self._relearn(f"{alarm.losses} of {alarm.n} stops were lost where {percent(self.terms.risk)} were promised")
 
     def _promise(self, of: Round) -> None:
         served = of.served
@@ -303,8 +304,8 @@ class Pilot:
         if first:
             self.state.since, self.state.saved = time.time(), Mean()
         bets = of.bets[served]
-        promise = f"promised: at most {self.terms.risk:.1%} lost (confidence {self.terms.confidence:g})"
-        evidence = f"by {bets.losses} lost of {bets.n} tried; it takes {of.share(served):.0%} of the tokens"
+        promise = f"promised: at most {percent(self.terms.risk)} lost (confidence {self.terms.confidence:g})"
+        evidence = f"by {bets.losses} lost of {bets.n} tried; it takes {percent(of.share(served))} of the tokens"
         self._event(f"{promise}, {evidence}", why=True)
 
     def _serve(self) -> None:

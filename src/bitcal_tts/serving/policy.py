@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ from bitcal_tts.serving.door import Door
 from bitcal_tts.serving.pages import About
 from bitcal_tts.serving.state import Setting
 from bitcal_tts.serving.upstream import Upstream
+
+_LOG = logging.getLogger("bitcal.serve")
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,8 @@ class Planner:
         piloted = self._autopilot is not None and asked.method is None and asked.profile is None
         if piloted and cap == room:
             return self._piloted(identity, cap, thinking or engine.thinking, options)
+        if piloted:
+            _LOG.info("not learned from: its prompt leaves less than the budget", extra={"room": room, "budget": cap})
         if unexpected:
             raise ValueError("it asks the model to think, and methods here do not expect that: serve --style thinking")
         budget = room

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from bitcal_tts.calibration.anytime import Mean, needed, rate_interval
+from bitcal_tts.halting.words import percent
 from bitcal_tts.serving.state import Counts, Terms
 
 
@@ -54,21 +55,28 @@ def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _interval(low: float, high: float) -> str:
+    return f"[{100 * low:.1f}, {100 * high:.1f}]"
+
+
 def in_words(one: dict[str, Any]) -> list[str]:
     """A pilot's status, line by line: the verdict first."""
     setting, counts, shadow = one["setting"], one["counts"], one["shadow"]
     tried = max((t["n"] for t in one["thresholds"]), default=0)
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["since"]))
-    promise = f"at most {one['risk']:.1%} of answers changed, confidence {one['confidence']:g}"
+    promise = f"at most {percent(one['risk'])} of answers changed, confidence {one['confidence']:g}"
     lines = [f"{one['phase']} since {since}: {one['why']}"]
     if shadow is None:
         lines.append(f"to be promised: {promise}; it takes {one['at_least']} tries without a loss, or more with some")
         lines.append(f"learned from {one['learned']} requests (a scorer is due at {one['due']}), tried on {tried}")
     else:
-        seen = f"{shadow['lost']} of {shadow['n']} [{shadow['lost_low']:.1%}, {shadow['lost_high']:.1%}]"
-        saved = f"{shadow['saved']:.1%} [{shadow['saved_low']:.1%}, {shadow['saved_high']:.1%}]"
+        lost, n = shadow["lost"], shadow["n"]
+        seen = f"{lost} of {n} = {percent(lost / max(1, n))} {_interval(shadow['lost_low'], shadow['lost_high'])}"
+        saved = f"{percent(shadow['saved'])} {_interval(shadow['saved_low'], shadow['saved_high'])}"
         lines.append(f"promised: {promise}; seen since, of the share that runs to its end: {seen}")
-        lines.append(f"a stop saves {saved} of the tokens; net of all that finding out took, {one['net']:.1%} so far")
+        lines.append(
+            f"a stop saves {saved} of the tokens; net of all that finding out took, {percent(one['net'])} so far"
+        )
         if one["stands"]:
             lines.append(f"that promise stands while a scorer that may save more is tried, on {tried} requests so far")
     lines.append(
