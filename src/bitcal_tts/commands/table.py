@@ -18,7 +18,7 @@ WIDE = 110
 
 def print_narrow(rows: Sequence[Row], title: str, targets: Mapping[tuple[str, int], float]) -> None:
     """The table of a run that fits anywhere: what was lost stands against what was promised, where anything was."""
-    several = len({row["budget"] for row in rows}) > 1
+    several = _several_budgets(rows)
     cells = []
     for row in rows:
         lost = lost_cell(row, targets.get((row["method"], row["budget"])))
@@ -32,11 +32,11 @@ def print_narrow(rows: Sequence[Row], title: str, targets: Mapping[tuple[str, in
 
 def print_rows(rows: Sequence[Row], title: str) -> None:
     """The table of a run with all of the paper's measures: one line a method and budget."""
-    energy = any(map(joules_cell, rows))
+    energy, several = any(map(joules_cell, rows)), _several_budgets(rows)
     names = ("accuracy % [95 % interval]", "tokens", "saved %", "premature %", "lost %", "rescued %")
     cells = [
         (
-            str(row["budget"]),
+            *((str(row["budget"]),) if several else ()),
             row["method"],
             f"{100 * row['accuracy']:.1f} [{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]",
             f"{row['avg_tokens']:.0f}",
@@ -48,7 +48,8 @@ def print_rows(rows: Sequence[Row], title: str) -> None:
         )
         for row in rows
     ]
-    print_table(title, ("budget", "method", *names, *(("joules",) if energy else ())), cells)
+    head = (*(("budget",) if several else ()), "method", *names, *(("joules",) if energy else ()))
+    print_table(title, head, cells, sections=several)
     if energy:
         print(fill(ENERGY, NARROW))
 
@@ -57,9 +58,10 @@ def print_comparisons(rows: Sequence[Row]) -> None:
     """Accuracy differences on the same items, with what the paired tests say of them."""
     if not rows:
         return
+    several = _several_budgets(rows)
     cells = [
         (
-            str(row["budget"]),
+            *((str(row["budget"]),) if several else ()),
             row["method"],
             row["against"],
             f"{points(row['difference'])} [{points(row['difference_low'])}, {points(row['difference_high'])}]",
@@ -69,39 +71,66 @@ def print_comparisons(rows: Sequence[Row]) -> None:
         )
         for row in rows
     ]
-    names = ("budget", "method", "against", "points [95 % interval]", "won : lost", "p", "verdict")
-    print_table("Paired differences in accuracy (exact McNemar, Holm-corrected)", names, cells)
+    names = ("method", "against", "points [95 % interval]", "won : lost", "p", "verdict")
+    title = "Paired differences in accuracy (exact McNemar, Holm-corrected)"
+    print_table(title, (*(("budget",) if several else ()), *names), cells, sections=several)
+
+
+def _several_budgets(rows: Sequence[Row]) -> bool:
+    return len({row["budget"] for row in rows}) > 1
 
 
 def print_table(
     title: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, sections: bool = True, width: int = WIDE
 ) -> None:
-    """A table, with a rule wherever the first column changes unless told otherwise; no wider than a terminal is."""
+    """A table, with a rule wherever the first column changes unless told otherwise; no wider than a terminal is.
+
+    Where there is little room, names of columns, intervals and words go on in the next line; where that is
+    still too little, lines between columns are left out. Nothing is cut off, and no number is broken.
+    """
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     terminal = Console()
     width = min(width, max(NARROW, terminal.width)) if terminal.is_terminal else width
     columns = list(zip(names, *rows, strict=True))
-    # Where there is little room: names of columns go on in the next line, words stay whole, and nothing is cut off.
     narrow = sum(3 + max(map(len, column)) for column in columns) >= width
-    needs = [max([_longest(name), *map(len, cells)]) for name, *cells in columns]
-    words = [i for i, name in enumerate(names) if name in _WORDS]
-    left = width - 1 - sum(3 + need for i, need in enumerate(needs) if i not in words)
-    table = Table(title=title or None, title_justify="left", title_style="bold")
-    for i, (name, *cells) in enumerate(columns):
-        word = i in words
-        table.add_column(
-            fill(name, needs[i]) if narrow else name, justify="left" if word else "right", overflow="fold", no_wrap=word
-        )
+    if narrow:
+        columns = [(name, *(cell.replace(" [", "\n[") for cell in cells)) for name, *cells in columns]
+    words = [name in _WORDS for name in names]
+    lines, widths = True, _widths(columns, words, width - 1 - 3 * len(columns))
+    if sum(widths) > width - 1 - 3 * len(columns):
+        lines, widths = False, _widths(columns, words, width - 2 * len(columns))
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", box=box.HEAVY_HEAD if lines else box.SIMPLE_HEAD,
+        pad_edge=lines, padding=(0, 1) if lines else (0, 1, 0, 0),
+    )  # fmt: skip
+    for i, ((name, *cells), word) in enumerate(zip(columns, words, strict=True)):
+        head = fill(name, widths[i]) if narrow else name
+        table.add_column(head, justify="left" if word else "right", overflow="fold", no_wrap=word)
         if word and narrow:
-            room = max([left // len(words) - 3, *map(_longest, cells)])
-            columns[i] = (name, *(_folded(cell, room) for cell in cells))
+            columns[i] = (name, *(_folded(cell, widths[i]) for cell in cells))
     for i, row in enumerate(rows):
         if sections and i and row[0] != rows[i - 1][0]:
             table.add_section()
         table.add_row(*(column[1 + i] for column in columns))
     Console(width=width).print(table)
+
+
+def _widths(columns: Sequence[Sequence[str]], words: Sequence[bool], room: int) -> list[int]:
+    """How wide columns are: numbers as they need it, words as far as there is room, but never broken."""
+    widths = [
+        max([_longest(name), *(len(line) for cell in cells for line in cell.split("\n"))]) for name, *cells in columns
+    ]
+    least = [
+        max(map(_longest, column)) if word else width
+        for column, word, width in zip(columns, words, widths, strict=True)
+    ]
+    while sum(widths) > room and widths != least:
+        spare = [width if width > need else 0 for width, need in zip(widths, least, strict=True)]
+        widths[spare.index(max(spare))] -= 1
+    return widths
 
 
 def _folded(cell: str, room: int) -> str:
