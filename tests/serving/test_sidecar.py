@@ -27,6 +27,7 @@ from bitcal_tts.engines.http import HttpEngine
 from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.halting.profile import ProfileError
+from bitcal_tts.serving.app import _names_in
 from bitcal_tts.serving.asked import read_asked
 from bitcal_tts.serving.policy import Planner, Policy
 from bitcal_tts.serving.upstream import Upstream
@@ -342,6 +343,15 @@ def test_a_profile_of_something_else_is_refused_at_the_start(running: Any) -> No
     args = parser.parse_args(["--upstream", "any", "--profile", str(profile), "--budget", "1536"])
     with pytest.raises(ProfileError, match=r"does not hold here: fitted for engine 'transformers', this is 'llama.cpp"):
         serve.policy_of(args, running.engine)
+
+
+def test_a_log_names_what_differs_and_nothing_that_a_client_said() -> None:
+    error = ProfileError(
+        "the profile's promise does not hold here: fitted for system None, this is 'my secret: fitted for budget'; fitted "
+        "for task 'sums', which is unknown here (--declare task=VALUE, if you know it); the top_k it was fitted for is "
+        "unknown (--declare top_k=VALUE where it is fitted); fit one for this"
+    )
+    assert _names_in(error) == ["system", "task", "top_k"]
 
 
 def _value(running: Any, name: str) -> float:
