@@ -348,8 +348,8 @@ def test_a_profile_of_something_else_is_refused_at_the_start(running: Any) -> No
 def test_a_log_names_what_differs_and_nothing_that_a_client_said() -> None:
     error = ProfileError(
         "the profile's promise does not hold here: fitted for system None, this is 'my secret: fitted for budget'; "
-        "fitted for task 'sums', which is unknown here (--declare task=VALUE, if you know it); the top_k it was fitted for is "
-        "unknown (--declare top_k=VALUE where it is fitted); fit one for this"
+        "fitted for task 'sums', which is unknown here (--declare task=VALUE, if you know it); the top_k it was fitted "
+        "for is unknown (--declare top_k=VALUE where it is fitted); fit one for this"
     )
     assert _names_in(error) == ["system", "task", "top_k"]
 

@@ -315,7 +315,7 @@ class Sidecar:
 
 
 def _names_in(error: ValueError) -> list[str]:
-    """What differs from what a promise is for, by name: what it is may be the client's words, and stays out of a log."""
+    """What differs from what a promise is for, by name: what it is may be a client's words, and stays out of a log."""
     told = str(error)
     return [key for key in KEYS if f"fitted for {key} " in told or f"the {key} it was fitted for" in told]
 
