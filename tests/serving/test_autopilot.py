@@ -76,7 +76,7 @@ def test_it_learns_promises_stops_and_remembers(start: Any, tmp_path: Path, caps
     capsys.readouterr()
     assert main(["serve", "status", "--state", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "stopping since" in said and "promised: at most 30.0%" in said
+    assert "stopping since" in said and "promised: at most 30 %" in said
     assert main(["serve", "status", "--state", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pilots"][0]["phase"] == "stopping"
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
@@ -181,7 +181,7 @@ def test_where_little_is_saved_a_scorer_is_fitted_on_more(
     if another:
         assert one.state.due == one.state.learned == 450
         said = one.state.events[-1]["text"]
-        assert "300 requests earned one that saves 10%: another scorer is fitted on 450, and what is promised" in said
+        assert "300 requests earned one that saves 10 %: another scorer is fitted on 450, and what is promised" in said
         assert "promised: at most 5 % lost" in one.state.why
 
 
