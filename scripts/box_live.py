@@ -13,14 +13,14 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from bitcal_tts import build_method, load_profile
 from bitcal_tts.commands.build import engine_for
-from bitcal_tts.engines.base import Completion, Decoding, Request
+from bitcal_tts.engines.base import Decoding, Request
 from bitcal_tts.evaluation.statistics import wilson
 from bitcal_tts.files import write_json
 from bitcal_tts.tasks import load_task
@@ -32,9 +32,18 @@ BITS = (16, 4, 2)
 Row = dict[str, Any]
 
 
+class Kept(NamedTuple):
+    """What is kept of a completion: all of thousands would be memory that every process has a share in."""
+
+    answer: str | None
+    tokens: int
+    decoded: int
+    seconds: float
+
+
 def median_of(
     repeats: int, engine: Any, requests: list[Request], decoding: Decoding, batch: int
-) -> tuple[Row, dict[str, Completion]]:
+) -> tuple[Row, dict[str, Kept]]:
     """The one of several runs that took neither longest nor shortest, and what each of them took."""
     runs = sorted(
         (measured(engine, requests, decoding, batch) for _ in range(repeats)), key=lambda run: run[0]["seconds"]
@@ -43,16 +52,19 @@ def median_of(
     return {**row, "seconds_of_all": [other["seconds"] for other, _ in runs]}, done
 
 
-def measured(engine: Any, requests: list[Request], decoding: Decoding, batch: int) -> tuple[Row, dict[str, Completion]]:
+def measured(engine: Any, requests: list[Request], decoding: Decoding, batch: int) -> tuple[Row, dict[str, Kept]]:
     """One run, and what it took."""
     meter, began = EnergyMeter(), time.perf_counter()
-    done = {c.id: c for c in engine.decode(requests, decoding, batch_size=batch)}
+    done = {
+        c.id: Kept(c.answer, len(c.token_ids), c.decoded, c.seconds)
+        for c in engine.decode(requests, decoding, batch_size=batch)
+    }
     seconds, joules = time.perf_counter() - began, meter.joules()
-    tokens = sum(len(c.token_ids) for c in done.values())
-    latency = np.percentile([c.seconds for c in done.values()], (50, 95))
+    tokens = sum(kept.tokens for kept in done.values())
+    latency = np.percentile([kept.seconds for kept in done.values()], (50, 95))
     return {
         "tokens": tokens,
-        "decoded": sum(c.decoded for c in done.values()),
+        "decoded": sum(kept.decoded for kept in done.values()),
         "seconds": round(seconds, 2),
         "tokens_per_second": round(tokens / seconds),
         "latency_p50": round(float(latency[0]), 3),

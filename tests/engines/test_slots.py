@@ -300,8 +300,8 @@ def test_a_process_that_dies_is_an_error_in_one_line(thinking_engine: Any) -> No
     rows = thinking_engine._rows(requests(4, to_the_end(64)), Decoding(), 16)
     host = host_for(rows, frozenset({2}), in_flight=4, processes=2)
     assert isinstance(host, Desks)
-    os.kill(host._processes[0].pid or 0, signal.SIGKILL)
-    host._processes[0].join()
+    os.kill(host._first.pid or 0, signal.SIGKILL)
+    host._first.join()
     with pytest.raises(EngineError, match="a process that looks after rows has died"):
         host.tell({0: None, 1: None})  # type: ignore[dict-item]
         host.replies(lambda: True)

@@ -9,6 +9,7 @@ import signal
 import warnings
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate, pairwise
 from multiprocessing.connection import wait
@@ -49,17 +50,14 @@ class Desks:
     def __init__(self, rows: Sequence[Row], eos: frozenset[int], processes: int) -> None:
         self._rows = rows
         context = multiprocessing.get_context("fork")
-        self._ends: list[Any] = []
-        self._processes = []
-        for _ in range(processes):
-            here, there = context.Pipe()
-            process = context.Process(target=_work, args=(there, Desk(rows, eos), [*self._ends, here]), daemon=True)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # threads there are, but none that a desk needs
-                process.start()
+        pipes = [context.Pipe() for _ in range(processes)]
+        self._first = context.Process(target=_work_with_others, args=(pipes, Desk(rows, eos)), daemon=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads there are, but none that a desk needs
+            self._first.start()
+        self._ends: list[Any] = [here for here, _ in pipes]
+        for _, there in pipes:
             there.close()
-            self._ends.append(here)
-            self._processes.append(process)
         self._unanswered = [0] * processes
         self._whose: dict[int, int] = {}
         """Which of them has a row, while it is in flight."""
@@ -115,8 +113,7 @@ class Desks:
         """End them."""
         for end in self._ends:
             end.close()
-        for process in self._processes:
-            process.join()
+        self._first.join()
 
     def _desk_of(self, index: int) -> int:
         desk = self._whose.get(index)
@@ -176,14 +173,32 @@ def _died(error: Exception) -> EngineError:
     return EngineError(f"a process that looks after rows has died ({error!r}): was there too little memory?")
 
 
-def _work(end: Any, desk: Desk, others: list[Any]) -> None:
-    """What a process does until the other end is closed."""
-    gc.freeze()  # what was there before is not this process's to clear away
+def _work_with_others(pipes: list[tuple[Any, Any]], desk: Desk) -> None:
+    """What the first process does: it forks the others, which takes a while that nobody else has to wait."""
+    gc.freeze()  # what was there before is not these processes' to clear away
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore")
-    for other in others:
-        other.close()
+    for here, _ in pipes:
+        here.close()
+    (_, own), *others = pipes
+    for i, (_, end) in enumerate(others, 1):
+        if os.fork() == 0:
+            for _, other in (pipes[0], *pipes[i + 1 :]):
+                other.close()
+            try:
+                _work(end, desk)
+            finally:
+                os._exit(0)
+        end.close()
+    _work(own, desk)
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+def _work(end: Any, desk: Desk) -> None:
+    """What a process does until the other end is closed."""
     inbox: SimpleQueue[tuple[str, Any] | None] = SimpleQueue()
     # By a thread of its own: whoever sends is never held up, and so never waits for one who waits for him.
     Thread(target=_read, args=(end, inbox), daemon=True).start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,17 +80,17 @@ class Row:
             self._land(self._landing, ids, signals, eos)
             return
         done = self.done
-        n = next((i for i, token in enumerate(ids) if token in eos), len(ids))
+        n = len(ids) if eos.isdisjoint(ids) else next(i for i, token in enumerate(ids) if token in eos)
         ended = n < len(ids)
         entropies, logprobs, margins, tops = (column[:n] for column in signals)
-        broken = next((i for i, entropy in enumerate(signals[0][: n + 1]) if entropy != entropy), None)
-        if broken is not None:
+        if math.isnan(sum(signals[0][: n + 1])):
+            broken = next(i for i, entropy in enumerate(signals[0]) if math.isnan(entropy))
             at = len(done.token_ids) + broken + 1
             raise EngineError(
                 f"NaN logits for item {done.id!r} at token {at}: the checkpoint is broken or the compute dtype "
                 "overflows; try --compute-dtype float32"
             )
-        texts = [self._texts.add(token) for token in ids[:n]]
+        texts = self._texts.add_all(ids[:n])
         whole = len(done.token_ids) // self._chunk_size
         done.token_ids += ids[:n]
         done.token_texts += texts
@@ -140,7 +141,7 @@ class Row:
         self.session.landed(written.probe())
         texts = TokenTexts(self._tokenizer)
         self.done.token_ids += written.forced + written.ids
-        self.done.token_texts += [texts.add(token) for token in written.forced] + written.texts
+        self.done.token_texts += texts.add_all(written.forced) + written.texts
 
     def close(self) -> Completion:
         """The finished completion."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from tokenizers.decoders import DecodeStream
+from tokenizers.decoders import ByteLevel, DecodeStream
 
 from bitcal_tts.halting.landing import Landing
 
@@ -38,16 +38,49 @@ def held_back(tokenizer: Any, token_ids: Sequence[int], text: str) -> str:
 class TokenTexts:
     """The text each token adds, so that the texts of a trace joined are the trace's text.
 
-    Bytes of an unfinished character are held back until the token that completes it.
+    Bytes of an unfinished character are held back until the token that completes it. Where a token's bytes are the same
+    whatever stands before it, those of whole characters are looked up.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = _backend(tokenizer)
-        self._stream = DecodeStream(skip_special_tokens=False)
+        self._alone = _texts_alone(self._tokenizer)
+        self._stream: DecodeStream | None = None
+        """What holds bytes back; where tokens are looked up, only as long as it does."""
 
     def add(self, token_id: int) -> str:
         """The text that this token adds."""
-        return self._stream.step(self._tokenizer, token_id) or ""
+        if self._stream is None:
+            known = None if self._alone is None else self._alone[token_id]
+            if known is not None:
+                return known
+            self._stream = DecodeStream(skip_special_tokens=False)
+        text: str = self._stream.step(self._tokenizer, token_id) or ""
+        if text and self._alone is not None:
+            self._stream = None
+        return text
+
+    def add_all(self, token_ids: Sequence[int]) -> list[str]:
+        """The texts that these tokens add."""
+        return [self.add(token_id) for token_id in token_ids]
+
+
+class _TextsAlone(dict[int, str | None]):
+    """The texts of tokens, by id, found when they are first asked for; None for a part of a character."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def __missing__(self, token_id: int) -> str | None:
+        text: str = self._tokenizer.decode([token_id], skip_special_tokens=False)
+        known = self[token_id] = None if "\ufffd" in text else text
+        return known
+
+
+@lru_cache(maxsize=8)
+def _texts_alone(tokenizer: Any) -> _TextsAlone | None:
+    """Shared by all texts of a tokenizer; None where what a token adds depends on what stands before it."""
+    return _TextsAlone(tokenizer) if isinstance(tokenizer.decoder, ByteLevel) else None
 
 
 def _backend(tokenizer: Any) -> Any:

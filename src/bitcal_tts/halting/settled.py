@@ -6,11 +6,13 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from bitcal_tts.halting.controller import Decision, Question, Step
 from bitcal_tts.halting.drift import MIN_REFERENCE, NO_LOOK, DriftMonitor, Turn
+from bitcal_tts.halting.features import Features
 from bitcal_tts.halting.gate import Gate, GateParameters
 from bitcal_tts.halting.identity import UNKNOWN, Identity, IdentityError
 from bitcal_tts.halting.loops import LoopGuard
@@ -109,7 +111,7 @@ class Settled(Gate):
     def __init__(self, parameters: SettledParameters, monitor: DriftMonitor | None = None) -> None:
         super().__init__(parameters)
         self.monitor = monitor
-        self._features = self._read(None)
+        self._question: str | None = None
         self.looked_at = 0
         """Tokens at the last look that was no boundary."""
         self._stands_for: Any = None
@@ -118,6 +120,11 @@ class Settled(Gate):
         """Looks of the decision that comes next, where they are weighed later."""
         self._guard = LoopGuard() if parameters.guard else None
         self._turn: Turn | None = None
+
+    @cached_property
+    def _features(self) -> Features:
+        """What it looks at; made when there is a text, by whoever reads that."""
+        return self._read(self._question)
 
     def fresh(self: S) -> S:
         """The same method for another request, watched by the same monitor."""
@@ -145,7 +152,7 @@ class Settled(Gate):
 
     def begin(self, prefix: str, question: str | None) -> None:
         """Take a turn among the requests that are watched; responses were fitted on from their beginning."""
-        self._features = self._read(question)
+        self._question = question
         if prefix and self.promises:
             refusal = "the profile's promise does not hold for a response that begins with a prefix"
             refuse(refusal, "decode it from its beginning, or force it", force=self.parameters.force)
