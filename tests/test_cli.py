@@ -224,7 +224,7 @@ def test_ctrl_c_loses_nothing(tiny: str, tmp_path: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     kept = 4 * len(list((tmp_path / "t").glob("part-*.parquet")))
-    assert kept >= 8 and f"interrupted; {kept} of 200 items are kept, what was under way is not" in err
+    assert kept >= 8 and f"interrupted; {kept} of 200 items are kept; they are kept 4 at a time (--block)" in err
     assert "run the same command to go on" in err and "Traceback" not in err
 
 

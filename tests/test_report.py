@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ def test_the_page_works_from_disk(run_folder: Path, browser: Any, width: int) ->
     page.on("request", lambda request: asked.append(request.url))
     page.goto((run_folder / "report.html").as_uri())
     assert page.locator("#item option").count() == 30
+    assert page.locator("#shown").inner_text().startswith("30 of 40 problems, those first on which methods differ")
     first = page.locator("#question").inner_text()
     page.click("#next")
     assert page.locator("#question").inner_text() != first
@@ -101,6 +103,21 @@ def test_the_page_is_dark_where_that_is_asked_for(run_folder: Path, browser: Any
         page.close()
     assert colours[0] == ("rgb(253, 253, 251)", "rgb(28, 28, 28)")
     assert colours[1] == ("rgb(23, 23, 21)", "rgb(230, 230, 227)")
+
+
+def test_tables_of_one_run_and_of_two_have_a_heading_for_every_column(run_folder: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(run_folder, tmp_path / "other")
+    summary = json.loads((other / "summary.json").read_text())
+    for row in summary["rows"]:
+        row["bits"] = 16.0
+    (other / "summary.json").write_text(json.dumps(summary))
+    assert main(["report", str(run_folder), str(other), "--out", str(tmp_path / "both")]) == 0
+    for folder, runs in ((run_folder, 1), (tmp_path / "both", 2)):
+        tables = re.findall(r"<table.*?</table>", (folder / "report.html").read_text(), re.DOTALL)
+        columns = [{len(re.findall("<t[dh]", row)) for row in re.findall(r"<tr.*?</tr>", t, re.DOTALL)} for t in tables]
+        assert all(len(widths) <= 1 for widths in columns)  # those of the problems are filled when one is chosen
+        assert sum(bool(widths) for widths in columns) == 3
+        assert sum("<th>decoded" in t or ">decoded</th>" in t for t in tables) == (3 if runs == 2 else 1)
 
 
 def test_hostile_text_stays_text(run_folder: Path, browser: Any, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from bitcal_tts import __version__
 from bitcal_tts.commands.places import check_writable
+from bitcal_tts.commands.progress import note
 from bitcal_tts.engines.base import EngineWarning
 from bitcal_tts.halting.checks import did_you_mean
 from bitcal_tts.halting.drift import DriftWarning
@@ -89,7 +90,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
+        note(f"{self.prog}: {message}; see {self.prog} --help")
         raise SystemExit(2)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -124,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as interrupt:
-        print("\n" + "; ".join(["interrupted", *map(str, interrupt.args)]), file=sys.stderr)
+        note("\n" + "; ".join(["interrupted", *map(str, interrupt.args)]))
         return 130
 
 
@@ -137,7 +138,7 @@ def _main(argv: Sequence[str] | None) -> int:
     with warnings.catch_warnings():
         for kind in _NOTED:
             warnings.simplefilter("always", kind)
-        warnings.showwarning = _notes()
+        warnings.showwarning = _notes(full=getattr(args, "full", False))
         return _run(args)
 
 
@@ -185,7 +186,7 @@ def _fill(sub: argparse.ArgumentParser, name: str, arguments: list[str]) -> None
         if not {"-h", "--help"}.isdisjoint(arguments):
             print(f"bitcal {name}: {COMMANDS[name]}\n\nIts options are shown when it can run: {_missing(error, name)}")
             raise SystemExit(0) from None
-        print(f"bitcal {name}: {_missing(error, name)}", file=sys.stderr)
+        note(f"bitcal {name}: {_missing(error, name)}")
         raise SystemExit(2) from None
     module.add_options(sub)
     told = (module.__doc__ or "").partition(": ")[2].strip()
@@ -269,12 +270,12 @@ def _expected(error: Exception) -> bool:
 
 
 def _fail(message: str) -> int:
-    print(f"bitcal: {message}", file=sys.stderr)
+    note(f"bitcal: {message}")
     return 2
 
 
-def _notes() -> Callable[..., None]:
-    """Shows each warning about a configuration once, as a note."""
+def _notes(*, full: bool) -> Callable[..., None]:
+    """Shows each warning about a configuration once; what is no more than a note where all is asked for."""
     shown: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -282,8 +283,10 @@ def _notes() -> Callable[..., None]:
         key = category.__name__ if issubclass(category, UnreachableStopWarning) else str(message)
         if issubclass(category, _NOTED) and key not in shown:
             shown.add(key)
-            word = "note" if issubclass(category, UnreachableStopWarning) else "warning"
-            print(f"{word}: {message}", file=sys.stderr)
+            if not issubclass(category, UnreachableStopWarning):
+                note(f"warning: {message}")
+            elif full:
+                note(f"note: {message}")
 
     return show
 

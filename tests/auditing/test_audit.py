@@ -99,7 +99,9 @@ def test_a_row_a_method_and_risk(log: Path, capsys: pytest.CaptureFixture[str], 
 def test_people_see_a_table_and_sentences(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", str(log), "--jobs", "1", "--risks", "0.05"]) == 0
     shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= 80
+    *lines, following = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert following == f"next: bitcal import {log} --bits BITS --out traces/logs"  # in one piece, however long
     told = " ".join(shown.split())
     assert "settled" in told and "% of all tokens reach the answer" in told
     assert "can be promised (confidence 0.9)" in told or "more texts" in told or "cannot be promised" in told

@@ -44,7 +44,8 @@ def test_a_promise_that_is_kept() -> None:
 def test_more_than_promised_is_broken_only_where_chance_does_not_explain_it(lost: int, word: str) -> None:
     told = kept(method(EVIDENCE), outcomes(lost, 1000 - lost))
     assert told is not None and told["verdict"] == word
-    assert told["line"].endswith("which chance may explain" if word == "unclear" else word)
+    ends = {"unclear": "which chance may explain", "kept": "kept, as far as these can tell"}  # 1.8 % are possible
+    assert told["line"].endswith(ends.get(word, word))
 
 
 def test_a_promise_among_the_right_counts_those_only() -> None:
@@ -55,9 +56,9 @@ def test_a_promise_among_the_right_counts_those_only() -> None:
 
 def test_items_that_the_profile_knows_show_nothing() -> None:
     some = kept(method(EVIDENCE), outcomes(4, 96), {"0", "1", "2", "3"})
-    assert some is not None and (some["lost"], some["n"]) == (0, 92)
+    assert some is not None and (some["lost"], some["n"], some["met"]) == (0, 92, 8)
     assert some["line"].endswith(
-        "0 of 92 = 0 % [0, 4.01]: kept, though so few can hardly tell (it was fitted or certified on the other 8)"
+        "0 of 92 = 0 % [0, 4.01]: kept, as far as these can tell (it was fitted or certified on the other 8)"
     )
     known = kept(method(EVIDENCE), outcomes(0, 50), {str(i) for i in range(50)})
     assert known is not None and "verdict" not in known
@@ -100,6 +101,9 @@ def test_the_verdict_names_what_saves_most_and_is_not_worse() -> None:
         "Decoded to the end, 80.0 % are right with 400 tokens an answer (budget 512, N = 200). settled saves 30.0 % of "
         "them and loses 1.0 % of the answers; accuracy +1.0 points (not worse, corrected p = 0.5)."
     )
+    met = [{"method": "settled", "met": 150}, {"method": "slow", "met": 0}]
+    assert verdict(rows, tests, met).endswith("Its profile has met 150 of these items: on others it may do worse.")
+    assert verdict(rows, tests, met[1:]) == verdict(rows, tests)
     assert verdict(rows[:2], tests[:1]).endswith("Every method that saves tokens here costs accuracy.")
     assert verdict([rows[0], row("slow", 0.0, 0.8)], tests).endswith("No method here saves anything to speak of.")
     assert verdict(rows[:1], []) == "fixed is right in 80.0 % with 400 tokens an answer."

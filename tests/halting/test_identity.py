@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bitcal_tts.halting.identity import KEYS, UNKNOWN, Identity, IdentityError
+from bitcal_tts.halting.profile import Profile, ProfileError
 
 ALL = {key: f"the {key}" for key in KEYS}
 
@@ -70,3 +71,25 @@ def test_a_description_is_spread_and_read_back() -> None:
     assert identity.known == {"bits": 4, "temperature": 0.6, "thinking": ["<a>", "</a>"]}
     declared = identity.declare({"task": "t"})
     assert Identity.of(declared.to_dict()) == declared
+
+
+def test_where_nearly_everything_differs_the_first_few_differences_are_told() -> None:
+    known = {"engine": "log", "model": "QwQ-32B", "task": "logs", "temperature": 0.6, "top_p": 0.9, "budget": 4096}
+    other = {
+        "engine": "transformers",
+        "model": "mine",
+        "task": "gsm8k",
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "budget": 512,
+    }
+    evidence = {"4": {"certified": True}}
+    model = {"mean": [0.0], "scale": [1.0], "weights": [1.0], "intercept": 0.0}
+    profile = Profile("logistic", ("tokens",), model, {4.0: 0.5}, Identity(known), {}, evidence)
+    with pytest.raises(ProfileError) as refused:
+        profile.check_known(Identity({**other, "bits": 4.0}))
+    told = str(refused.value)
+    assert "fitted for engine 'log', this is 'transformers'; fitted for model 'QwQ-32B', this is 'mine'" in told
+    assert told.count("this is") == 5 and told.endswith("; and 1 more things differ or are unknown; fit one for this")
+    with pytest.raises(ProfileError, match="this is 512; fit one for this"):
+        profile.check_known(Identity({**known, "bits": 4.0, "budget": 512}))

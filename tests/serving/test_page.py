@@ -58,6 +58,10 @@ def test_a_problem_with_and_without(browser: Any, running: Running, width: int, 
     says(page, "#verdict", "fewer|more")
     ours, theirs = page.inner_text("#with .decision"), page.inner_text("#without .decision")
     assert ours.startswith("stated: ") and theirs.startswith("fixed: eos")
+    answers = [page.inner_text(f"{column} dl").split("answer")[1].strip() for column in ("#with", "#without")]
+    assert all(re.fullmatch(r"-?[\d.,]+", answer) for answer in answers)  # the answer, not the text around it
+    verdict = page.inner_text("#verdict")
+    assert verdict.startswith("Same answer, " if answers[0] == answers[1] else "Another answer (")
     assert page.locator("#with .text span").count() > 20
     assert page.locator("#without .text span").count() > page.locator("#with .text span:not(.landed)").count()
     assert page.locator("#with .text span.landed").count() > 0
@@ -99,6 +103,8 @@ def test_the_autopilot_moves(browser: Any, piloted: Running, width: int, scheme:
     n = 50 if width == 1280 else 8
     ask(piloted, n, seed=width)
     says(page, "#pilots dl", f"requests{before + n}")
+    promised = "promised" if page.inner_text("#pilots dl").startswith("phase\nstopping") else "to be promised"
+    assert f"\n{promised}\n" in page.inner_text("#pilots dl")
     page.wait_for_selector("#pilots .charts circle", timeout=20_000)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert not wrong

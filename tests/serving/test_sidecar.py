@@ -80,6 +80,7 @@ def test_an_answer_is_stopped_landed_and_accounted_for(client: Any, running: Any
         assert told.usage.prompt_tokens == there.prompt_tokens
         assert told.usage.total_tokens == there.prompt_tokens + len(there.token_ids)
         assert account["method"] == "stated" and account["honoured"] and account["cap"] == BUDGET
+        assert account["answer"] == there.answer
         if there.finish == "halted":
             halted += 1
             assert account["step"] == there.decision.tokens < account["used"]

@@ -107,6 +107,18 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
         load_task("jsonl", data=data)
 
 
+def test_answers_may_be_left_out_where_it_is_said_how_they_are_written(tmp_path: Path) -> None:
+    data = write(tmp_path / "mine.jsonl", {"question": "a"}, {"question": "b"})
+    task = load_task("jsonl", data=data, answers="gsm8k")
+    assert [item.answer for item in task.items(2, 0)] == ["", ""]
+    assert not task.correct("7", task.items(1, 0)[0])
+    with pytest.raises(TaskError, match="line 1: the object has no 'answer'.*--answers says how they are written"):
+        load_task("jsonl", data=data)
+    data = write(tmp_path / "some.jsonl", {"question": "a", "answer": 1}, {"question": "b"})
+    with pytest.raises(TaskError, match="line 2: the object has no 'answer', which 1 others have"):
+        load_task("jsonl", data=data, answers="gsm8k")
+
+
 def test_bad_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "latin.jsonl").write_bytes(b'{"question": "caf\xe9?", "answer": 1}')
     with pytest.raises(TaskError, match="latin.jsonl, line 1: not UTF-8"):

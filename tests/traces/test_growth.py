@@ -88,6 +88,18 @@ def test_a_grown_recording_goes_on_where_it_was_killed(engine: Any, tmp_path: Pa
     assert texts(store.read()) == texts(TraceStore.open(tmp_path / "t").read())
 
 
+def test_fewer_items_than_an_unfinished_recording_was_begun_with_are_refused(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(TraceStore, "write", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        record(engine, load_task(), tmp_path, n=6, budget=32, batch_size=3)
+    with pytest.raises(TraceError, match="was begun with 6 items, and is to have 4 now: finish it with --n 6"):
+        record(engine, load_task(), tmp_path, n=4, budget=32, batch_size=3)
+    assert len(record(engine, load_task(), tmp_path, n=6, budget=32, batch_size=3).read()) == 6
+    assert len(record(engine, load_task(), tmp_path, n=4, budget=32, batch_size=3).read()) == 6  # nothing is missing
+
+
 def test_items_that_are_no_longer_the_same_are_refused(engine: Any, tmp_path: Path) -> None:
     lines = [{"question": f"What is {i} + 1?", "answer": i + 1} for i in range(6)]
     data = tmp_path / "mine.jsonl"

@@ -142,7 +142,7 @@ def test_who_interrupts_is_told_what_is_kept_with_probes_and_without(store: Any,
     again = ": run the same command to go on"
     assert _kept(store, None) == f"40 of 40 items are kept{again}"
     told = _kept(probed, probed.manifest.probes)
-    assert told.startswith("64 of 64 items are kept, 64 of them with their probes, what was under way is not (--block)")
+    assert told.startswith("64 of 64 items are kept, 64 of them with their probes; they are kept ")
     other = {**probed.manifest.probes, "every": 32}
     assert ", 0 of them with their probes" in _kept(probed, other)
 

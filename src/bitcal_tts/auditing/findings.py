@@ -241,7 +241,9 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
         elif row["certified"]:
             promise = (
                 f"With these {row['n']:,} texts at most {_pc(row['risk'])} % can be promised (confidence "
-                f"{row['confidence']:g}), with a stricter threshold and {_pc(row['certified_share'])} % of the tokens."
+                f"{row['confidence']:g}), with a stricter threshold and {_pc(row['certified_share'])} % of the tokens, "
+                "where scorers fitted on other texts judge them (bitcal fit leaves half of the texts to its scorer, "
+                "and takes twice as many)."
             )
         elif row["more_items_needed"]:
             promise = (

@@ -25,7 +25,7 @@ from bitcal_tts.calibration.starters import load_starter
 from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.commands import options
 from bitcal_tts.commands.logs import Log, add_columns, columns_of
-from bitcal_tts.commands.progress import note, progress
+from bitcal_tts.commands.progress import note, progress, say, suggest
 from bitcal_tts.commands.table import NARROW, print_table
 from bitcal_tts.files import write_json, write_text
 from bitcal_tts.halting.answers import FORMATS
@@ -117,11 +117,13 @@ def run(args: argparse.Namespace) -> None:
         args.out.mkdir(parents=True, exist_ok=True)
         write_json(args.out / "audit.json", result)
         write_text(args.out / "audit.html", _page(audits, audited, rows, served, args))
-        note(f"written: {args.out / 'audit.json'} and {args.out / 'audit.html'}")
     if args.json:
         print(json.dumps(result))
-    else:
-        _show(shapes, rows)
+        return
+    _show(shapes, rows)
+    if args.out:
+        say(f"written: {args.out / 'audit.json'} and {args.out / 'audit.html'}")
+    suggest(f"bitcal import {args.files[0]} --bits BITS --out traces/logs")
 
 
 def _served(args: argparse.Namespace) -> Served | None:

@@ -209,6 +209,7 @@ def _swept(groups: Mapping[str, Sequence[Variant]], opened: Opened, *, quiet: bo
 def _that_can_be_told(methods: list[Any], like: Trace) -> list[Any]:
     """The methods that see what they need on such traces; of the others it is said what they lack."""
     lacking: dict[str, list[str]] = {}
+    log = like.signals.distribution == "absent"
     for method in methods:
         missing = [signal.words for signal in like.signals.lacks(method.needs)]
         read_off = like.signals.distribution == "absent" and method.reads_answers
@@ -217,7 +218,7 @@ def _that_can_be_told(methods: list[Any], like: Trace) -> list[Any]:
         if missing:
             lacking.setdefault(" and ".join(missing), []).append(method.parameters.name)
     for what, names in lacking.items():
-        how = ": record with --probes" if what == Signal.PROBE.words else ""
+        how = ": the same record with --probes adds them" if what == Signal.PROBE.words and not log else ""
         note(f"note: without {what} nothing can be known of {', '.join(names)}: left out{how}")
     left = {name for names in lacking.values() for name in names}
     return [method for method in methods if method.parameters.name not in left]

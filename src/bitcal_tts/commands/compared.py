@@ -18,7 +18,9 @@ def show(result: Row, *, full: bool) -> None:
         print(fill(f"{promise['method']}: {promise['line']}", NARROW))
     rows, tests = result["rows"], result["tests"]
     if tests and tests["tokens"]:
-        print(fill(_verdict(rows, tests), NARROW))
+        met = max((promise.get("met", 0) for promise in result["promises"]), default=0)
+        known = f" The profile has met {met:,} of these items: on others it may do worse." if met else ""
+        print(fill(_verdict(rows, tests) + known, NARROW))
     most = max(TARGETS) if full or not tests else tests["target"]
     shown = rows if full else [row for row in rows if row["certified"] or row["target"] in (None, most)]
     (_print_points if full else _print_narrow)(result["title"], shown)

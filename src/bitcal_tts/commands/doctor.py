@@ -10,6 +10,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from bitcal_tts.commands.progress import say
 from bitcal_tts.halting.words import install_command
 
 EXAMPLE = """example:
@@ -81,11 +82,11 @@ def run(args: argparse.Namespace) -> None:
     for part in found["parts"]:
         state = part["version"] or "missing"
         advice = "" if part["version"] else f"   {install_command(part['extra'])}"
-        print(f"  {part['package']:<14} {state:<14} {part['purpose']}{advice}")
+        say(f"  {part['package']:<14} {state:<14} {part['purpose']}{advice}")
     print("engines:")
     widest = max(len(engine["engine"]) for engine in found["engines"])
     for engine in found["engines"]:
-        print(f"  {engine['engine']:<{widest}} {'here' if engine['here'] else engine['install']}")
+        say(f"  {engine['engine']:<{widest}} {'here' if engine['here'] else engine['install']}")
     print(f"weight precisions here: {', '.join(map(str, found['bits'])) or 'none'}")
     print(f"compute dtype by default: {found['compute_dtype'] or 'unknown without torch'}")
     print(f"models in the box: {', '.join(found['models']) or 'none'}")

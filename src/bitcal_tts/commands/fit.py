@@ -16,7 +16,7 @@ from bitcal_tts.calibration.risk import P_VALUES
 from bitcal_tts.calibration.starters import STARTERS, load_starter
 from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.commands import options
-from bitcal_tts.commands.progress import progress
+from bitcal_tts.commands.progress import progress, suggest
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.commands.table import NARROW, print_table
 from bitcal_tts.evaluation.promises import promised
@@ -25,7 +25,8 @@ from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.settled import SettledParameters
 
 EXAMPLE = """example:
-  bitcal record --style thinking --temperature 0.6 --split calibration --n 2000 --probes 16 --out traces/calibration
+  bitcal record --task stories --style thinking --temperature 0.6 --budget 1536 --split calibration --n 2000 --probes \\
+      --out traces/calibration
   bitcal fit traces/calibration --risk 0.01 --confidence 0.9 --out profile.json
   bitcal replay traces/test --profile profile.json
   bitcal fit traces/calibration-2bit --profile profile.json --out profile.json
@@ -127,7 +128,7 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps({"schema": 1, "profile": str(args.out), "evidence": profile.evidence}))
     else:
         _show(profile, args.out)
-        print(f"next: {_next_step(profile, args.out)}")
+        suggest(_next_step(profile, args.out))
 
 
 def _starter(recordings: Sequence[Recording]) -> Profile:
@@ -152,7 +153,7 @@ def _next_step(profile: Profile, path: Path) -> str:
         return "a larger --risk, or --kind, --looks and --features that judge better: more items would not help"
     if profile.identity.is_log:
         return "more texts in the log; import and fit them again"
-    return "the same bitcal record with a larger --n adds items to the folder; then fit again"
+    return "the same bitcal record with a larger --n adds items to the folder; then fit again, with --overwrite"
 
 
 def _may_write(out: Path, source: Path | None, known: Profile | None, *, overwrite: bool) -> set[float]:

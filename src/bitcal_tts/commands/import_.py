@@ -15,7 +15,7 @@ from bitcal_tts.calibration.risk import fewest
 from bitcal_tts.calibration.starters import load_starter
 from bitcal_tts.commands import options
 from bitcal_tts.commands.logs import Log, add_columns, columns_of
-from bitcal_tts.commands.progress import progress
+from bitcal_tts.commands.progress import progress, suggest
 from bitcal_tts.commands.replay import write_outcomes
 from bitcal_tts.commands.table import print_comparisons, print_rows
 from bitcal_tts.evaluation.comparison import compare
@@ -153,5 +153,5 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         starts = " --from starter" if _is_new_to_the_starter(asked, FORMATS[log.answers].values) else ""
         least = math.ceil(fewest(_RISK, _CONFIDENCE) / (1 - (SHARE_OF_KNOWN if starts else SHARE)))
         few = f" (once there are {least} texts or more: fewer certify nothing)" if log.n < least else ""
-        print(f"next: bitcal fit {folder}{starts} --risk {_RISK:g} --out profile.json{few}")
+        suggest(f"bitcal fit {folder}{starts} --risk {_RISK:g} --out profile.json{few}")
     return {"folder": str(folder), "n": log.n, "skipped": log.faults, "answers": log.answers, "signals": str(signals)}

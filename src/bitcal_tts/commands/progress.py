@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from shutil import get_terminal_size
+from textwrap import fill
+from typing import Any, TextIO
 
 _EVERY = 15.0  # seconds between lines
 
@@ -110,4 +112,24 @@ class _Lines:
 
 def note(text: str) -> None:
     """A line for people, on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(_between_words(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def say(text: str) -> None:
+    """A line for people, on standard output."""
+    print(_between_words(text, sys.stdout))
+
+
+def suggest(step: str) -> None:
+    """What one would do next; a command stays in one piece, so that it can be taken and pasted."""
+    line = f"next: {step}"
+    fits = not sys.stdout.isatty() or len(line) <= get_terminal_size().columns
+    print(line if fits else f"next:\n{step}")
+
+
+def _between_words(text: str, stream: TextIO) -> str:
+    """A text as a terminal shows it, its lines broken between words; elsewhere as it is: whoever reads it breaks it."""
+    if not stream.isatty():
+        return text
+    width = get_terminal_size().columns
+    return "\n".join(fill(line, width, break_long_words=False, break_on_hyphens=False) for line in text.split("\n"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from bitcal_tts.commands import build, options
 from bitcal_tts.commands.options import USUAL_MODEL
-from bitcal_tts.commands.progress import note, progress
+from bitcal_tts.commands.progress import note, progress, suggest
 
 EXAMPLE = """example:
   bitcal record --model tiny-4m --bits 4 --n 500 --out traces/tiny-4m-nf4
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
         there = f" ({before} of them were there already)" if before else ""
         print(f"{summary['items']} traces, {summary['tokens']:,} tokens in {args.out}{there}")
         print(f"decoding them took {summary['seconds']:.1f} s, {summary['tokens_per_second']:.0f} tokens/s")
-        print(f"next: {next_step(store, args.out)}")
+        suggest(next_step(store, args.out))
 
 
 def _there(folder: Path) -> int:

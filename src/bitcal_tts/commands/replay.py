@@ -13,7 +13,7 @@ from typing import Any
 
 from bitcal_tts.commands import build, options
 from bitcal_tts.commands.places import place_of_results, refuse_overwriting
-from bitcal_tts.commands.progress import progress
+from bitcal_tts.commands.progress import progress, suggest
 from bitcal_tts.commands.record import describe
 from bitcal_tts.commands.recordings import Opened, open_recording
 from bitcal_tts.commands.table import NARROW, print_comparisons, print_narrow, print_rows
@@ -58,13 +58,13 @@ def run(args: argparse.Namespace) -> None:
     else:
         show(opened.description, summary, full=args.full)
         print(f"outcomes and summary: {summary['folder']}")
-        print(f"next: bitcal report {summary['folder']}")
+        suggest(f"bitcal report {summary['folder']}")
 
 
 def show(description: dict[str, Any], summary: dict[str, Any], *, full: bool) -> None:
     """For people: the verdict, what was promised, a table; where it is asked for all measures and the paired tests."""
     rows, promises = summary["rows"], summary["promises"]
-    print(fill(verdict(rows, summary["comparisons"]), NARROW))
+    print(fill(verdict(rows, summary["comparisons"], summary["promises"]), NARROW))
     for promise in promises:
         print(fill(f"{promise['method']}, budget {promise['budget']}: {promise['line']}", NARROW))
     title = title_of(description, rows)

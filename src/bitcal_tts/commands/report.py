@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from bitcal_tts.commands import options
 from bitcal_tts.commands.explain import explain
 from bitcal_tts.commands.places import check_writable
+from bitcal_tts.commands.progress import suggest
 from bitcal_tts.commands.record import describe
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.commands.replay import title_of
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
         for one in summary["promises"]:
             print(fill(f"{one['run'] or one['method']}, budget {one['budget']}: {one['line']}", NARROW))
         print(f"report: {page}; tables and figures are beside it")
-        print("next: open it in a browser; it needs no network")
+        suggest("open it in a browser; it needs no network")
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int = 60) -> tuple[Path, dict[str, Any]]:
@@ -127,6 +128,7 @@ def _browsed(run: Run, n_items: int) -> dict[str, Any]:
         "name": _title(run),
         "budgets": sorted({row["budget"] for row in rows}),
         "methods": list(dict.fromkeys(row["method"] for row in rows)),
+        "total": run.store.manifest.n,
         "items": browsed(run.store.folder, run.summary, n_items),
     }
 

@@ -43,7 +43,7 @@ def render_page(
     parts = {
         "TITLE": html.escape(title),
         "SUBTITLE": html.escape(subtitle),
-        "HEADLINE": _verdicts(rows, comparisons) + _promises(promises) + _headline(rows, comparisons),
+        "HEADLINE": _verdicts(rows, comparisons, promises) + _promises(promises) + _headline(rows, comparisons),
         "NARROW": _narrow(rows, promises),
         "ROWS": _rows(rows),
         "COMPARISONS": _comparisons(comparisons),
@@ -56,13 +56,13 @@ def render_page(
     return re.sub(r"@([A-Z]+)@", lambda match: parts[match[1]], template)
 
 
-def _verdicts(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
+def _verdicts(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[Row]) -> str:
     """What each run comes to."""
     parts = split(rows)
     told = []
     for name, part in parts.items():
         tests = [test for test in comparisons if test.get("run", name) == name]
-        said = verdict(part, tests)
+        said = verdict(part, tests, [promise for promise in promises if promise.get("run", name) == name])
         told.append(f"<p><b>{html.escape(said if len(parts) == 1 else f'{name}: {said}')}</b></p>\n")
     return "".join(told)
 
@@ -157,10 +157,10 @@ def _comparisons(rows: Sequence[Row]) -> str:
         "budget",
         "method",
         "against",
+        "verdict",
         "points",
         "won : lost",
         "p",
-        "verdict",
         "detectable",
     )
     body = []
@@ -170,15 +170,17 @@ def _comparisons(rows: Sequence[Row]) -> str:
         rule = last is not None and cell != last
         last = cell
         effect = row["minimum_detectable_effect"]
+        disagree = (row["only_method_right"] + row["only_against_right"]) / row["n"]
         low, high = points(row["difference_low"]), points(row["difference_high"])
         values = (
-            *((row["run"],) if several else ()), str(row["budget"]), row["method"], row["against"],
+            *((row["run"],) if several else ()), str(row["budget"]), row["method"], row["against"], row["verdict"],
             f"{points(row['difference'])} [{low}, {high}]",
             f"{row['only_method_right']} : {row['only_against_right']}",
-            f"{row['p_corrected']:.2g}", row["verdict"], "more than seen" if effect is None else f"{100 * effect:.1f}",
+            f"{row['p_corrected']:.2g}",
+            f"> {100 * disagree:.1f}" if effect is None else f"{100 * effect:.1f}",
         )  # fmt: skip
         body.append((rule, values))
-    return _table(("decoded", *head), body, {0, 2, 3, 7}) if several else _table(head, body, {1, 2, 6})
+    return _table(head, body, {0, 2, 3, 4} if several else {1, 2, 3})
 
 
 def _figure(path: Path) -> str:

@@ -36,8 +36,8 @@ def kept(method: Controller, found: Sequence[Outcome], known: Collection[str] = 
     """What a method's profile promises and what its outcomes show; None for a method that promises nothing.
 
     Items that the profile was fitted or certified on are `known`, and show nothing.
-    `verdict` is `kept` where no more than the promised share was lost, `broken` where the interval lies above it, and
-    `unclear` where more was lost than promised but chance may explain it.
+    `met` is how many they are. `verdict` is `kept` where no more than the promised share was lost, `broken` where the
+    interval lies above it, and `unclear` where more was lost than promised but chance may explain it.
     """
     profile = getattr(method.parameters, "profile", None)
     if not method.promises or profile is None:
@@ -46,8 +46,11 @@ def kept(method: Controller, found: Sequence[Outcome], known: Collection[str] = 
     evidence = profile.evidence.get(f"{p.bits:g}")
     if evidence is None:
         return None
-    told = {"method": p.name, "budget": p.budget, "bits": p.bits, "certified": evidence["certified"], "forced": p.force}
     new = [o for o in found if o.item not in known]
+    told = {
+        "method": p.name, "budget": p.budget, "bits": p.bits, "certified": evidence["certified"], "forced": p.force,
+        "met": len(found) - len(new),
+    }  # fmt: skip
     among = [o for o in new if o.full_correct] if evidence.get("among") == "right" else new
     if "handed_to" in evidence:  # what the other model has right is not in these outcomes
         return {**told, "line": promised(evidence)}
@@ -77,7 +80,7 @@ def seen(evidence: Mapping[str, Any], lost: int, n: int, *, forced: bool = False
     share = wilson(lost, n)
     verdict = "kept" if share.value <= risk else "broken" if share.low > risk else "unclear"
     words = {"unclear": "more than promised, which chance may explain"}.get(verdict, verdict)
-    words += ", though so few can hardly tell" if verdict == "kept" and wilson(0, n).high > risk else ""
+    words += ", as far as these can tell" if verdict == "kept" and share.high > risk else ""
     words += ", though it was forced" if forced else ""
     told = f"{lost:,} of {n:,} = {_pc(share.value)} % [{_pc(share.low)}, {_pc(share.high)}]"
     return {

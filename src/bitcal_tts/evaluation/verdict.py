@@ -12,8 +12,14 @@ Row = dict[str, Any]
 _WORTH = 0.005  # share of the tokens from which on a method is said to save any
 
 
-def verdict(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
-    """The method that saves most at the largest budget and is not shown to be worse than decoding to the end."""
+def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[Row] = ()) -> str:
+    """The method that saves most at the largest budget and is not shown to be worse than decoding to the end.
+
+    Args:
+        rows: What each method came to.
+        comparisons: Paired tests between them.
+        promises: Of those that have a profile: whether it has met these items.
+    """
     budget = max(row["budget"] for row in rows)
     at = {row["method"]: row for row in rows if row["budget"] == budget}
     base = next((name for name in BASELINES if name in at), None)
@@ -45,7 +51,11 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
     test = tests[best["method"]]
     saves, loses = _pc(saved[best["method"]]), _pc(best["lost_correct_rate"])
     shown = f"{points(test['difference'])} points ({test['verdict']}, corrected p = {test['p_corrected']:.2g})"
-    return f"{begin} {best['method']} saves {saves} % of them and loses {loses} % of the answers; accuracy {shown}."
+    known = max((promise.get("met", 0) for promise in promises if promise["method"] == best["method"]), default=0)
+    met = f" Its profile has met {known:,} of these items: on others it may do worse." if known else ""
+    return (
+        f"{begin} {best['method']} saves {saves} % of them and loses {loses} % of the answers; accuracy {shown}.{met}"
+    )
 
 
 def _pc(share: float) -> str:

@@ -21,6 +21,7 @@ from bitcal_tts.halting.values import COLUMNS, Look
 VERSION = 2
 _BLOCK = 1 << 16
 """Rows of which the features are picked out at a time: of a whole log they would take several times its table."""
+_TOLD = 5  # differences that are told one by one: where there are more, it is for something else altogether
 _OBJECTS = ("model", "thresholds", "identity", "settings", "evidence", "reference", "fitted")
 _FIELDS = ("version", "kind", "features", *_OBJECTS)
 
@@ -150,7 +151,10 @@ class Profile:
 
     def _refuse(self, differences: list[str]) -> None:
         if differences:
-            raise ProfileError(f"the profile's promise does not hold here: {'; '.join(differences)}; fit one for this")
+            told = "; ".join(differences[:_TOLD])
+            more = len(differences) - _TOLD
+            rest = f"; and {more} more things differ or are unknown" if more > 0 else ""
+            raise ProfileError(f"the profile's promise does not hold here: {told}{rest}; fit one for this")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types; infinity, which JSON has not, is null."""

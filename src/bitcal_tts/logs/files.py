@@ -43,6 +43,8 @@ def read_records(path: Path) -> Iterator[Record | Fault]:
     """The records of a file, in order; those that cannot be read come as faults."""
     compressed = path.suffix.lower() in _OPENERS
     kind = Path(path.stem).suffix.lower() if compressed else path.suffix.lower()
+    if path.is_dir():
+        raise LogError(f"{path} is a folder: name the files in it")
     if kind not in KINDS:
         endings = ", ".join(KINDS)
         raise LogError(f"{path} has an unknown ending: {endings} are read, with .gz, .xz or .bz2 behind them or not")

@@ -215,6 +215,7 @@ def account(generation: Generation) -> dict[str, Any]:
         "reason": outcome.reason,
         "step": None if decision is None else decision.tokens,
         "score": None if decision is None else decision.score,
+        "answer": outcome.answer,
         "cap": generation.cap,
         "used": generation.used,
         "reserve": getattr(p, "reserve", 0) or 0,

@@ -79,9 +79,10 @@ def in_words(one: dict[str, Any]) -> list[str]:
         )
         if one["stands"]:
             lines.append(f"that promise stands while a scorer that may save more is tried, on {tried} requests so far")
+    requests = f"{one['requests']} request{'' if one['requests'] == 1 else 's'}"
     lines.append(
         f"{setting.get('model')} at {setting['bits']:g} bits, temperature {setting.get('temperature')}, budget "
-        f"{setting.get('budget')}: {one['requests']} requests, {counts['stopped']} stopped, "
+        f"{setting.get('budget')}: {requests}, {counts['stopped']} stopped, "
         f"{counts['watched']} watched, {counts['trial_tokens']} tokens of side requests"
     )
     return lines

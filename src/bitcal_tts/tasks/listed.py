@@ -28,7 +28,7 @@ def from_jsonl(name: str, data: str, split: str, answers: str | None = None) -> 
         name: Of the task.
         data: The file.
         split: Recorded.
-        answers: The answer format, where it is not to be told from the gold answers.
+        answers: The answer format, where it is not to be told from the gold answers; then there may be none.
     """
     path = Path(data)
     try:
@@ -37,6 +37,7 @@ def from_jsonl(name: str, data: str, split: str, answers: str | None = None) -> 
         raise TaskError(f"cannot read {data}: {error.strerror}") from error
     items: list[Item] = []
     lines: list[int] = []
+    unanswered: list[int] = []
     for number, line in enumerate(raw.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         if not line.strip():
             continue
@@ -52,13 +53,16 @@ def from_jsonl(name: str, data: str, split: str, answers: str | None = None) -> 
         if not isinstance(row, dict):
             raise TaskError(f"{where}: expected a JSON object with 'question' and 'answer'")
         row.setdefault("question", row.get("problem"))
-        for key in ("question", "answer"):
+        if name == "jsonl" and answers is not None and row.get("answer") is None:
+            unanswered.append(number)
+        for key in ("question",) if number in unanswered else ("question", "answer"):
             value = row.get(key)
             if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-                raise TaskError(f"{where}: the object has no {key!r}; every line needs 'question' and 'answer'")
+                hint = "; where no answers are known, --answers says how they are written" if name == "jsonl" else ""
+                raise TaskError(f"{where}: the object has no {key!r}; every line needs 'question' and 'answer'{hint}")
             if not str(value).strip() or value != value:
                 raise TaskError(f"{where}: {key!r} is empty")
-        question, answer = str(row["question"]), str(row["answer"])
+        question, answer = str(row["question"]), str(row.get("answer") or "")
         if name == "choice":
             question, answer = _with_choices(question, answer, row.get("choices"), where)
         try:
@@ -71,6 +75,9 @@ def from_jsonl(name: str, data: str, split: str, answers: str | None = None) -> 
         lines.append(number)
     if not items:
         raise TaskError(f"{data} holds no items")
+    if 0 < len(unanswered) < len(items):
+        there = len(items) - len(unanswered)
+        raise TaskError(f"{data}, line {unanswered[0]}: the object has no 'answer', which {there} others have")
     if len({item.id for item in items}) != len(items):
         raise TaskError(f"{data} gives the same 'id' to several items")
     identity = {"source": path.name, "data_sha256": hashlib.sha256(raw).hexdigest(), "split": split}

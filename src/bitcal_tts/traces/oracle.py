@@ -15,7 +15,9 @@ def informed(method: Controller, trace: Trace, task: Task) -> Controller:
     if not isinstance(method, Oracle):
         return method
     if trace.probes is None:
-        raise TraceError("an oracle needs to see probed answers, and these traces have none: record --probes")
+        raise TraceError(
+            "an oracle needs to see probed answers, and these traces have none, or not all of them: record --probes"
+        )
     answers = {at: task.format.value(task.format.cue + probe.text) for at, probe in trace.probes.items()}
     if method.wants == "right":
         good = {at for at, answer in answers.items() if task.correct(answer, trace.item)}

@@ -103,6 +103,11 @@ def record(
     with locked(folder):
         store = TraceStore.create(folder, asked)
         there = store.manifest.n + store.manifest.skipped_long
+        if there > n and not store.complete:
+            raise TraceError(
+                f"{folder} was begun with {there:,} items, and is to have {n:,} now: finish it with --n {there}, or "
+                "choose another --out"
+            )
         if there > n:  # what is there stays, though fewer were asked for
             drawn, items = _draw(there, seed, engine, task, budget, skip_long=skip_long)
         probing = _probing(store, task, probes)  # refuses before anything is written
@@ -135,7 +140,8 @@ def _kept(store: TraceStore, probing: dict[str, Any] | None) -> str:
     if probing is not None:
         probed = sum(n for block, n in blocks.items() if store.probed_block(block, probing))
         probes, whole = f", {probed:,} of them with their probes", False
-    lost = "" if whole else ", what was under way is not (--block)"
+    size = store.manifest.segments[-1].block_size
+    lost = "" if whole else f"; they are kept {size:,} at a time (--block), what was under way is not"
     return f"{kept:,} of {store.manifest.n:,} items are kept{probes}{lost}: run the same command to go on"
 
 

@@ -107,7 +107,8 @@ def probe_at(trace: Trace, tokens: int) -> Probe:
     """What the model answered when made to after so many tokens."""
     if trace.probes is None:
         raise TraceError(
-            "a method that ends the thinking needs probes, and these traces have none: add them with record --probes"
+            "a method that ends the thinking needs probes, and these traces have none, or some of them have none yet: "
+            "the same bitcal record with --probes adds what is missing"
         )
     if tokens not in trace.probes:
         raise TraceError(

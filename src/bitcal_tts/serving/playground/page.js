@@ -55,8 +55,11 @@ async function column(id, body, signal) {
   let tokens = 0, account = null, threshold = null, said = "", usage = null, waiting = false;
   const show = () => {
     waiting = false;
-    facts(list, [["tokens", String(usage?.completion_tokens ?? tokens)], ["seconds", ((performance.now() - began) / 1000).toFixed(1)], ["answer", said.trim() || "…"]]);
-    if (looks.length) { place.hidden = false; place.replaceChildren(chart([looks], { bar: threshold, xlabel: "tokens: score, and the threshold to stop at" })); }
+    facts(list, [["tokens", String(usage?.completion_tokens ?? tokens)], ["seconds", ((performance.now() - began) / 1000).toFixed(1)], ["answer", account ? account.answer ?? "none" : "…"]]);
+    if (looks.length) {
+      place.hidden = false;
+      place.replaceChildren(chart([looks], { bar: threshold, xlabel: "tokens" }), make("p", { class: "legend" }, "Score at each look; from the dashed line on it stops."));
+    }
   };
   const answer = await fetch("v1/chat/completions", { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
   if (!answer.ok) {
@@ -102,7 +105,17 @@ async function column(id, body, signal) {
     const pilot = account.autopilot ? `; autopilot ${account.autopilot.phase}, this one ${account.autopilot.role}` : "";
     decision.textContent = `${account.method}: ${account.reason} after ${account.step ?? account.used} of ${account.cap} tokens${score}${pilot}`;
   } else decision.textContent = how;
-  return { tokens: usage?.completion_tokens ?? tokens, seconds, answer: said.trim() };
+  return { tokens: usage?.completion_tokens ?? tokens, seconds, answer: account?.answer ?? said.trim(), stopped: (account?.step ?? null) !== null };
+}
+
+// What stopping came to: a sentence, and whether it is good news. Two texts of one model may differ though nothing was stopped.
+function judge(ours, theirs) {
+  const same = ours.answer === theirs.answer, saved = 1 - ours.tokens / Math.max(1, theirs.tokens);
+  const answer = same ? "Same answer" : `Another answer (${ours.answer || "none"}, not ${theirs.answer || "none"})`;
+  const counts = `${ours.tokens} tokens with BitCal, ${theirs.tokens} without`;
+  if (!ours.stopped) return [`Nothing was stopped: ${counts}. ${answer}${same ? "" : ": the model wrote two texts"}.`, ""];
+  const less = saved >= 0 ? `${percent(saved)} fewer tokens` : `${percent(-saved)} more tokens: the two texts differ before the stop`;
+  return [`${answer}, ${less}: ${counts}.`, same ? "good" : "error"];
 }
 
 async function run() {
@@ -121,11 +134,9 @@ async function run() {
       column("with", { ...body, bitcal: { trace: true } }, signal),
       column("without", { ...body, bitcal: { trace: true, method: "fixed" } }, signal),
     ]);
-    const [ours, theirs] = both, saved = 1 - ours.tokens / Math.max(1, theirs.tokens);
-    const same = ours.answer === theirs.answer;
-    $("verdict").className = same ? "good" : "error";
-    const less = saved >= 0 ? `${percent(saved)} fewer tokens` : `${percent(-saved)} more tokens`;
-    $("verdict").textContent = `${same ? "Same answer" : "Another answer"}, ${less}: ${ours.tokens} instead of ${theirs.tokens}.`;
+    const [verdict, kind] = judge(...both);
+    $("verdict").className = kind;
+    $("verdict").textContent = verdict;
   } catch (error) {
     $("verdict").className = "error";
     $("verdict").textContent = signal.aborted ? "ended" : String(error.message ?? error);
@@ -136,10 +147,10 @@ async function run() {
 function pilotCard(one) {
   const list = make("dl"), shadow = one.shadow;
   facts(list, [
-    ["phase", one.phase], ["promise", `at most ${percent(one.risk, 1)} changed`],
+    ["phase", one.phase], [one.phase === "stopping" ? "promised" : "to be promised", `at most ${percent(one.risk, 1)} changed`],
     ["requests", String(one.requests)], ["learned from", String(one.learned)],
     ...(shadow ? [["lost", `${shadow.lost} of ${shadow.n} [${percent(shadow.lost_low, 1)}, ${percent(shadow.lost_high, 1)}]`], ["a stop saves", percent(shadow.saved)]] : [["next scorer at", String(one.due)]]),
-    ["net saved", percent(one.net, 1)],
+    ["net saved, what it asked counted", percent(one.net, 1)],
   ]);
   const bar = -Math.log(one.level), points = one.history.filter((p) => p.epoch === one.epoch);
   // The curve that matters is drawn last: of the threshold that is served, or of the strictest while none is.
