@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from short_task import SHORT
 from bitcal_tts.cli import COMMANDS, main
 from bitcal_tts.commands import progress as progress_module
 from bitcal_tts.commands.progress import progress
+from bitcal_tts.commands.record import next_step
 from bitcal_tts.engines.graphs import CaptureWarning
 from bitcal_tts.evaluation.verdict import verdict
 
@@ -194,7 +196,7 @@ def test_an_unfinished_store_is_not_replayed(store: Any, capsys: pytest.CaptureF
 
 
 def test_the_unreachable_stop_is_noted_once(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["replay", str(store.folder), "--min-tokens", "48", "--budgets", "64,128,192"])
+    main(["replay", str(store.folder), "--min-tokens", "48", "--budgets", "64,128,192", "--full"])
     notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
     assert len(notes) == 1
 
@@ -366,10 +368,11 @@ def test_a_replay_fits_eighty_columns_and_says_the_verdict_first(tiny: str, caps
     assert lines[0].startswith("Decoded to the end, ")
     assert all(len(line) <= 80 for line in lines)
     assert "premature" not in told.out and "lost %" in told.out
-    assert told.err.count("note: the confidence stop") == 1  # of two methods that it holds for
+    assert "note: " not in told.err
     assert main(["replay", "traces", "--budgets", "64,96", "--full"]) == 0
-    full = capsys.readouterr().out
-    assert "premature %" in full and "McNemar" in full
+    full = capsys.readouterr()
+    assert "premature %" in full.out and "McNemar" in full.out
+    assert full.err.count("note: the confidence stop") == 1  # of two methods that it holds for
 
 
 @pytest.mark.parametrize(
@@ -492,6 +495,29 @@ def test_a_starter_is_named_where_it_has_not_met_most_of_the_questions() -> None
     assert _is_new_to_the_starter(["new"], "numbers") and not _is_new_to_the_starter(["new"], None)
     assert _is_new_to_the_starter([met[0], "one", "two"], "numbers")
     assert not _is_new_to_the_starter([*met, "one", "two"], "numbers")
+
+
+@pytest.mark.parametrize(
+    ("n", "step"),
+    [
+        (89, "the same command with --n 90 or more: fewer certify nothing"),
+        (200, "bitcal fit here --risk 0.05 --out profile.json"),
+        (228, "bitcal fit here --risk 0.02 --out profile.json"),
+        (460, "bitcal fit here --risk 0.01 --out profile.json"),
+    ],
+)
+def test_a_recording_suggests_what_it_can_certify(n: int, step: str) -> None:
+    store = SimpleNamespace(
+        manifest=SimpleNamespace(n=n), description={"split": "calibration", "probes": {"every": 16}}
+    )
+    assert next_step(store, Path("here")) == step
+
+
+def test_a_processor_keeps_fewer_items_at_a_time_than_it_decodes(tmp_path: Path) -> None:
+    options = ["--model", "tiny-1m", "--budget", "8", "--json"]
+    assert main(["record", *options, "--n", "30", "--out", str(tmp_path / "a")]) == 0
+    assert main(["record", *options, "--n", "30", "--block", "30", "--out", str(tmp_path / "b")]) == 0
+    assert [len(list((tmp_path / name).glob("part-*.parquet"))) for name in "ab"] == [2, 1]
 
 
 def test_a_log_is_replayed_with_what_can_be_known_of_it(

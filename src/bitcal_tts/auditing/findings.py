@@ -191,8 +191,8 @@ def scored(walked: Walked, scorers: FoldScorers) -> Walked:
     return replace(walked, settled=table.of(back))
 
 
-HEADINGS = ("method", "risk", "tokens %", "thinking", "right %", "lost % [95 %]", "provable")
-"""Short, so that a table fits 80 columns: risks, shares of the tokens and of those of the thinking are in percent.
+HEADINGS = ("method", "risk %", "tokens %", "thinking %", "right %", "lost %", "provable")
+"""Short, so that a table fits 80 columns; tokens, and those of the thinking, are shares; what is lost has its interval.
 
 The last: at how many of the tokens so small a risk can be promised with these texts."""
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bitcal_tts.calibration.fit import SHARE
+from bitcal_tts.calibration.risk import fewest
 from bitcal_tts.commands import build, options
 from bitcal_tts.commands.options import USUAL_MODEL
 from bitcal_tts.commands.progress import note, progress, suggest
@@ -27,6 +30,10 @@ Stop it with Ctrl-C, or kill it: the same command goes on where it was. The last
 to all of them; what was recorded is not decoded again. The last one spreads blocks of 100 over a Ray cluster."""
 
 
+_FEW = 25
+_RISKS, _CONFIDENCE = (0.01, 0.02, 0.05), 0.9
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal record`."""
     options.add_model_options(parser)
@@ -35,7 +42,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunk-size", type=int, default=16, help="hidden states are compared every k tokens (%(default)s)"
     )
-    parser.add_argument("--block", type=int, help="items written together: what a killed process loses (the batch)")
+    parser.add_argument(
+        "--block", type=int,
+        help=f"items written together: what an interruption loses (the batch; {_FEW} where a processor decodes)",
+    )  # fmt: skip
     options.add_probes(parser)
     options.add_ray(parser)
     parser.add_argument("--hidden", action="store_true", help="keep the hidden vectors, not only their cosines")
@@ -68,9 +78,13 @@ def next_step(store: Any, folder: Path) -> str:
     description = store.description
     if description.get("split") != "calibration":
         return f"bitcal replay {folder}"
-    if description["probes"] is None:
-        return f"the same command with --probes, then bitcal fit {folder} --out profile.json"
-    return f"bitcal fit {folder} --out profile.json"
+    certify = store.manifest.n * (1 - SHARE)
+    risk = next((risk for risk in _RISKS if certify >= fewest(risk, _CONFIDENCE)), None)
+    if risk is None:
+        enough = math.ceil(fewest(_RISKS[-1], _CONFIDENCE) / (1 - SHARE))
+        return f"the same command with --n {enough} or more: fewer certify nothing"
+    fit = f"bitcal fit {folder} --risk {risk:g} --out profile.json"
+    return fit if description["probes"] is not None else f"the same command with --probes, then {fit}"
 
 
 def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
@@ -104,7 +118,7 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
             seed=args.seed,
             decoding=decoding,
             batch_size=args.batch,
-            block_size=getattr(args, "block", None),
+            block_size=_block(args, engine),
             chunk_size=16 if args.chunk_size is None else args.chunk_size,
             keep_hidden=getattr(args, "hidden", False),
             probes=args.probes,
@@ -113,6 +127,14 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
             probed=None if args.probes is None else partial(advance, after=True),
             spread=None if cluster is None else cluster.spread,
         )
+
+
+def _block(args: argparse.Namespace, engine: Any) -> int | None:
+    """Items written together: a processor decodes a few nearly as fast as many, and an interruption loses less."""
+    block: int | None = getattr(args, "block", None)
+    if block is None and "block" in args and engine.describe().get("device") == "cpu":
+        return min(int(args.batch), _FEW)
+    return block
 
 
 def _cluster(args: argparse.Namespace, decoding: Any) -> Any:

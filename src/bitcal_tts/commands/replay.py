@@ -61,6 +61,12 @@ def run(args: argparse.Namespace) -> None:
         suggest(f"bitcal report {summary['folder']}")
 
 
+_MEASURES = (
+    "premature (the paper's): halted before the budget and wrong; lost: of these, what the full decode has right; "
+    "rescued: right, where the full decode is wrong"
+)
+
+
 def show(description: dict[str, Any], summary: dict[str, Any], *, full: bool) -> None:
     """For people: the verdict, what was promised, a table; where it is asked for all measures and the paired tests."""
     rows, promises = summary["rows"], summary["promises"]
@@ -70,6 +76,7 @@ def show(description: dict[str, Any], summary: dict[str, Any], *, full: bool) ->
     title = title_of(description, rows)
     if full:
         print_rows(rows, title)
+        print(fill(_MEASURES, NARROW))
         print_comparisons(summary["comparisons"])
     else:
         print_narrow(rows, title, {(name, budget): risk for (_, name, budget), risk in targets(promises).items()})

@@ -118,7 +118,10 @@ class Memory:
 def states(folder: Path) -> dict[str, dict[str, Any]]:
     """What all pilots know, for one who only reads; the sidecar may be running."""
     if not (folder / FILE).exists():
-        raise StateError(f"there is no autopilot's state in {folder}: bitcal serve --risk 0.02 keeps one; see --state")
+        raise StateError(
+            f"there is no autopilot's state in {folder}: bitcal serve --risk 0.02 keeps one (see --state); a sidecar "
+            "with a profile, or the demo, has no autopilot, and tells what it does at /metrics"
+        )
     with _told(folder):
         database = sqlite3.connect(f"file:{folder / FILE}?mode=ro", uri=True)
         try:
