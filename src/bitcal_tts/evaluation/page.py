@@ -111,7 +111,7 @@ def _headline(rows: Sequence[Row], comparisons: Sequence[Row]) -> str:
             sentences.append(
                 f"<p>{where}, <b>{html.escape(method)}</b> uses {_pc(row['savings'])} % fewer tokens than "
                 f"<b>fixed</b>; accuracy is {_pc(row['accuracy'])} % against {_pc(at['fixed']['accuracy'])} % "
-                f"({test['verdict']}, p = {test['p_corrected']:.2g}, N = {row['n']}).</p>"
+                f'<span class="whole">({test["verdict"]}, p = {test["p_corrected"]:.2g}, N = {row["n"]}).</span></p>'
             )
     return "\n".join(sentences)
 
