@@ -144,6 +144,17 @@ def test_hostile_text_stays_text(run_folder: Path, browser: Any, tmp_path: Path)
     page.close()
 
 
+def test_the_page_says_where_a_profile_has_met_the_items(run_folder: Path) -> None:
+    summary = json.loads((run_folder / "summary.json").read_text())
+    promise = {"method": "complete", "budget": 192, "line": "promised: something", "run": ""}
+    for met, said in ((7, True), (0, False)):
+        text = render_page(
+            title="t", subtitle="s", rows=summary["rows"], comparisons=summary["comparisons"], figures=[],
+            promises=[{**promise, "met": met}], runs=[], manifest={},
+        )  # fmt: skip
+        assert ("Its profile has met 7 of these items" in text) == said
+
+
 def test_headline_claims_only_what_the_test_says(run_folder: Path) -> None:
     text = (run_folder / "report.html").read_text()
     summary = json.loads((run_folder / "summary.json").read_text())

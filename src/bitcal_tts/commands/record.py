@@ -29,9 +29,8 @@ EXAMPLE = """example:
 Stop it with Ctrl-C, or kill it: the same command goes on where it was. The last but one adds 400 problems, and probes
 to all of them; what was recorded is not decoded again. The last one spreads blocks of 100 over a Ray cluster."""
 
-
-_FEW = 25
-_RISKS, _CONFIDENCE = (0.01, 0.02, 0.05), 0.9
+_FEW = 25  # items that a processor decodes nearly as fast, each, as a whole batch
+_RISKS, _CONFIDENCE = (0.01, 0.02, 0.05), 0.9  # what one would promise, the smallest first
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

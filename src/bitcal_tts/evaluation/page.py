@@ -62,7 +62,7 @@ def _verdicts(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequenc
     told = []
     for name, part in parts.items():
         tests = [test for test in comparisons if test.get("run", name) == name]
-        said = verdict(part, tests, [promise for promise in promises if promise.get("run", name) == name])
+        said = verdict(part, tests, [promise for promise in promises if (promise.get("run") or name) == name])
         told.append(f"<p><b>{html.escape(said if len(parts) == 1 else f'{name}: {said}')}</b></p>\n")
     return "".join(told)
 
