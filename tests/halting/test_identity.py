@@ -90,6 +90,6 @@ def test_where_nearly_everything_differs_the_first_few_differences_are_told() ->
         profile.check_known(Identity({**other, "bits": 4.0}))
     told = str(refused.value)
     assert "fitted for engine 'log', this is 'transformers'; fitted for model 'QwQ-32B', this is 'mine'" in told
-    assert told.count("this is") == 5 and told.endswith("; and 1 more things differ or are unknown; fit one for this")
+    assert told.count("this is") == 5 and told.endswith("; and 1 more, different or unknown; fit one for this")
     with pytest.raises(ProfileError, match="this is 512; fit one for this"):
         profile.check_known(Identity({**known, "bits": 4.0, "budget": 512}))

@@ -81,8 +81,9 @@ def run(args: argparse.Namespace) -> None:
     print(f"Python {found['python']} on {found['system']}, {found['cores']} cores, {found['device']}")
     for part in found["parts"]:
         state = part["version"] or "missing"
-        advice = "" if part["version"] else f"   {install_command(part['extra'])}"
-        say(f"  {part['package']:<14} {state:<14} {part['purpose']}{advice}")
+        print(f"  {part['package']:<14} {state:<14} {part['purpose']}")
+        if part["version"] is None:
+            say(f"{'':17}{install_command(part['extra'])}")
     print("engines:")
     widest = max(len(engine["engine"]) for engine in found["engines"])
     for engine in found["engines"]:

@@ -153,7 +153,7 @@ class Profile:
         if differences:
             told = "; ".join(differences[:_TOLD])
             more = len(differences) - _TOLD
-            rest = f"; and {more} more things differ or are unknown" if more > 0 else ""
+            rest = f"; and {more} more, different or unknown" if more > 0 else ""
             raise ProfileError(f"the profile's promise does not hold here: {told}{rest}; fit one for this")
 
     def to_dict(self) -> dict[str, Any]:
