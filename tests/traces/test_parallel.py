@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Future
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from short_task import short_task
 from bitcal_tts import build_method
 from bitcal_tts.evaluation.frontier import frontier, points_of, walk_along
 from bitcal_tts.traces import parallel
-from bitcal_tts.traces.parallel import Tick, in_shares
+from bitcal_tts.traces.parallel import Tick, _follow, in_shares
 from bitcal_tts.traces.trace import Trace, TraceError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one process does all")
@@ -72,3 +74,19 @@ def test_a_process_that_is_killed_is_an_error_in_one_line(probed: Any) -> None:
 
 def test_few_traces_are_not_worth_processes(probed: Any) -> None:
     assert in_shares(probed.read()[:7], lambda some, _: (os.getpid(), len(some))) == [(os.getpid(), 7)]
+
+
+def test_every_trace_is_told_of_though_processes_go_on_while_it_is_told() -> None:
+    counts = [3]
+    told: list[int] = []
+
+    def tick() -> None:
+        told.append(1)
+        counts[0] = 5  # meanwhile
+
+    done: Future[None] = Future()
+    done.set_result(None)
+    later: Future[None] = Future()
+    Timer(0.3, later.set_result, [None]).start()
+    _follow([done, later], counts, tick)
+    assert len(told) == 5

@@ -64,9 +64,10 @@ def _follow(futures: Sequence[Future[Any]], counts: Any, tick: Tick) -> None:
     pending: set[Future[Any]] = set(futures)
     while pending:
         done, pending = wait(pending, timeout=_LOOKED)
-        for _ in range(sum(counts) - told):
+        by_now = sum(counts)  # looked at once: they go on counting
+        for _ in range(by_now - told):
             tick()
-        told = sum(counts)
+        told = by_now
         for future in done:
             future.result()
 
