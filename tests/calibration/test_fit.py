@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from bitcal_tts.calibration.recording import Recording
 from bitcal_tts.calibration.risk import binomial_p_value
 from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.cli import main
+from bitcal_tts.commands.compare import _promised
 from bitcal_tts.commands.compared import show
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.engines.base import Decoding, Request
@@ -531,6 +533,17 @@ def test_probes_at_other_places_are_where_it_looks(thinking_engine: Any, tmp_pat
     assert load_profile("p.json").settings["every"] == 24
     assert main(["replay", str(store.folder), "--profile", "p.json", "--out", "o", "--json"]) == 0
     assert main(["compare", str(store.folder), "--profile", "p.json", "--json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("risk", "certified", "target"), [(0.05, True, 0.05), (0.3, True, 0.01), (0.02, False, 0.01), (None, True, 0.01)]
+)
+def test_rules_are_compared_at_what_a_profile_promises(risk: float | None, certified: bool, target: float) -> None:
+    evidence = {"4": {"certified": certified, "risk": risk}}
+    parameters = SimpleNamespace(bits=4.0, profile=SimpleNamespace(evidence=evidence))
+    plain = SimpleNamespace(promises=False, parameters=SimpleNamespace(bits=4.0))
+    ours = [] if risk is None else [SimpleNamespace(promises=True, parameters=parameters)]
+    assert _promised([plain, *ours]) == target
 
 
 def test_fit_replay_and_compare_from_the_command_line(probed: Any, capsys: pytest.CaptureFixture[str]) -> None:

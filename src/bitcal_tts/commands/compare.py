@@ -17,7 +17,7 @@ from typing import Any
 from bitcal_tts import __version__
 from bitcal_tts.commands import build, options
 from bitcal_tts.commands.compared import show
-from bitcal_tts.commands.progress import note, progress
+from bitcal_tts.commands.progress import note, progress, suggest
 from bitcal_tts.commands.recordings import Opened, open_recording
 from bitcal_tts.commands.replay import title_of
 from bitcal_tts.evaluation.comparison import BASELINES, compare
@@ -36,12 +36,14 @@ from bitcal_tts.traces.parallel import Tick, in_shares
 from bitcal_tts.traces.trace import Trace, TraceError
 
 EXAMPLE = """example:
-  bitcal record --style thinking --temperature 0.6 --n 1319 --probes 16 --out traces/test
+  bitcal record --task stories --style thinking --temperature 0.6 --budget 1536 --n 1319 --probes --out traces/test
   bitcal compare traces/test --profile profile.json --out compared
 
-For each method the point is shown that it would choose for a lost-correct rate of 1 % (--target) on these very traces,
-with --full those for 0.5, 2 and 5 % too: the same favour to all. Tokens include those of probes and of landings."""
+For each method the point is shown that it would choose for a lost-correct rate (--target; what the profile promises,
+else 1 %) on these very traces, with --full those for 0.5, 1, 2 and 5 %: the same favour to all. Tokens include those
+of probes and of landings."""
 
+_TARGET = 0.01
 _LEFT_OUT = ("guard", "marker")  # the guard has no threshold; the marker rule is `complete`
 _ORACLES = ("oracle", "oracle_final")
 OUR_LOOKS = ", our looks"
@@ -55,7 +57,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("traces", type=Path, help="a folder that bitcal record --probes wrote")
     options.add_method_options(parser)
     parser.add_argument("--budget", type=int, help="hard cap on new tokens (the recorded one)")
-    parser.add_argument("--target", type=float, default=0.01, help="lost-correct rate of the tests (%(default)s)")
+    parser.add_argument(
+        "--target", type=float, help=f"lost-correct rate of the tests (what the profile promises, else {_TARGET:g})"
+    )
     options.add_answers(parser, "as recorded")
     parser.add_argument("--out", type=options.folder, help="a folder for compare.json and the figure")
     options.add_overwrite(parser)
@@ -65,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Sweep, choose, test, print."""
-    if args.target not in TARGETS:
+    if args.target not in (None, *TARGETS):
         raise ValueError(f"target must be one of {', '.join(map(str, TARGETS))}, got {args.target}")
     asked = _ask(args)
     there = None if args.out is None or args.overwrite else _found_before(args.out / "compare.json", asked)
@@ -85,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
         word = "written" if there is None else "as before, from"
         print(f"{word}: {args.out / 'compare.json'} and {args.out / 'frontier.png'}")
     else:
-        print("nothing was written; next: the same with --out FOLDER for compare.json and the figure")
+        suggest("the same with --out FOLDER for compare.json and the figure: nothing was written")
 
 
 def compare_store(args: argparse.Namespace) -> dict[str, Any]:
@@ -116,6 +120,8 @@ def _ask(args: argparse.Namespace) -> _Asked:
         methods = build.methods_of(args, opened, [budget], swept=True)
     if every_method:
         methods = _that_can_be_told(methods, opened.traces[0])
+    if args.target is None:
+        args.target = _promised(methods)
     follows_from = {
         "version": __version__,
         "recording": opened.store.manifest.sha256,
@@ -127,6 +133,15 @@ def _ask(args: argparse.Namespace) -> _Asked:
         "target": args.target,
     }
     return _Asked(opened, methods, hashlib.sha256(json.dumps(follows_from, sort_keys=True).encode()).hexdigest())
+
+
+def _promised(methods: list[Any]) -> float:
+    """The risk that a profile promises here, where it is one of the targets."""
+    for p in (method.parameters for method in methods if method.promises):
+        evidence = p.profile.evidence.get(f"{p.bits:g}", {"certified": False})
+        if evidence["certified"] and evidence["risk"] in TARGETS:
+            return float(evidence["risk"])
+    return _TARGET
 
 
 def _found_before(path: Path, asked: _Asked) -> dict[str, Any] | None:
