@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import itertools
+import multiprocessing
 import os
 import signal
-import time
 import warnings
 from typing import Any, ClassVar
 
@@ -151,11 +151,13 @@ def test_working_ahead_and_reading_ahead_change_nothing(
     monkeypatch.setattr(Ahead, "readings", [])
     monkeypatch.setattr(Ahead, "left", [])
     monkeypatch.setattr(batch_module, "_AHEAD", 500 * engine._forward.bytes_per_token)
+    far_behind = multiprocessing.get_context("fork").Event()
     if slow:
         take = Desk.take
 
         def slowly(self: Desk, lines: Any) -> None:
-            time.sleep(0.2 * (lines.rows[0] % 2))  # one of the two has the odd rows
+            if lines.rows[0] % 2:  # one of the two has the odd rows
+                far_behind.wait(120)
             take(self, lines)
 
         monkeypatch.setattr(Desk, "take", slowly)
@@ -164,6 +166,8 @@ def test_working_ahead_and_reading_ahead_change_nothing(
     def handed_over(self: Desks, lines: Any) -> None:
         hand_over(self, lines)
         behind.append(max(self._unanswered))
+        if behind[-1] > desks_module._BEHIND:
+            far_behind.set()
 
     monkeypatch.setattr(Desks, "take", handed_over)
     completions = list(engine.decode(asked, Decoding(0.7, seed=3), batch_size=3))
