@@ -107,6 +107,14 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
         load_task("jsonl", data=data)
 
 
+def test_nought_is_an_answer(tmp_path: Path) -> None:
+    data = write(tmp_path / "mine.jsonl", {"question": "a", "answer": 0}, {"question": "b", "answer": 2})
+    for answers in (None, "gsm8k"):
+        task = load_task("jsonl", data=data, answers=answers)
+        assert [item.answer for item in task.items(2, 0)] == ["0", "2"]
+        assert task.correct("0", task.items(1, 0)[0])
+
+
 def test_answers_may_be_left_out_where_it_is_said_how_they_are_written(tmp_path: Path) -> None:
     data = write(tmp_path / "mine.jsonl", {"question": "a"}, {"question": "b"})
     task = load_task("jsonl", data=data, answers="gsm8k")

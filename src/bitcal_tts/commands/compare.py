@@ -227,7 +227,7 @@ def _that_can_be_told(methods: list[Any], like: Trace) -> list[Any]:
     log = like.signals.distribution == "absent"
     for method in methods:
         missing = [signal.words for signal in like.signals.lacks(method.needs)]
-        read_off = like.signals.distribution == "absent" and method.reads_answers
+        read_off = log and method.reads_answers
         if not missing and method.lands and like.probes is None and not read_off:
             missing = [Signal.PROBE.words]
         if missing:

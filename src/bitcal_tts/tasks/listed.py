@@ -53,16 +53,17 @@ def from_jsonl(name: str, data: str, split: str, answers: str | None = None) -> 
         if not isinstance(row, dict):
             raise TaskError(f"{where}: expected a JSON object with 'question' and 'answer'")
         row.setdefault("question", row.get("problem"))
-        if name == "jsonl" and answers is not None and row.get("answer") is None:
+        unknown = name == "jsonl" and answers is not None and row.get("answer") is None
+        if unknown:
             unanswered.append(number)
-        for key in ("question",) if number in unanswered else ("question", "answer"):
+        for key in ("question",) if unknown else ("question", "answer"):
             value = row.get(key)
             if isinstance(value, bool) or not isinstance(value, (str, int, float)):
                 hint = "; where no answers are known, --answers says how they are written" if name == "jsonl" else ""
                 raise TaskError(f"{where}: the object has no {key!r}; every line needs 'question' and 'answer'{hint}")
             if not str(value).strip() or value != value:
                 raise TaskError(f"{where}: {key!r} is empty")
-        question, answer = str(row["question"]), str(row.get("answer") or "")
+        question, answer = str(row["question"]), "" if unknown else str(row["answer"])
         if name == "choice":
             question, answer = _with_choices(question, answer, row.get("choices"), where)
         try:
