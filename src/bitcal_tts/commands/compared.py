@@ -9,6 +9,7 @@ from typing import Any
 from bitcal_tts.commands.table import NARROW, Row, print_table
 from bitcal_tts.evaluation.comparison import MARGIN
 from bitcal_tts.evaluation.frontier import TARGETS
+from bitcal_tts.evaluation.promises import caution
 from bitcal_tts.evaluation.tables import points
 
 
@@ -18,9 +19,7 @@ def show(result: Row, *, full: bool) -> None:
         print(fill(f"{promise['method']}: {promise['line']}", NARROW))
     rows, tests = result["rows"], result["tests"]
     if tests and tests["tokens"]:
-        met = max((promise.get("met", 0) for promise in result["promises"]), default=0)
-        known = f" The profile has met {met:,} of these items: on others it may do worse." if met else ""
-        print(fill(_verdict(rows, tests) + known, NARROW))
+        print(fill(_verdict(rows, tests) + caution(result["promises"]), NARROW))
     most = max(TARGETS) if full or not tests else tests["target"]
     shown = rows if full else [row for row in rows if row["certified"] or row["target"] in (None, most)]
     (_print_points if full else _print_narrow)(result["title"], shown)

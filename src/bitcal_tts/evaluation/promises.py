@@ -64,6 +64,12 @@ def kept(method: Controller, found: Sequence[Outcome], known: Collection[str] = 
     return {**told, **shown}
 
 
+def caution(promises: Iterable[Mapping[str, Any]]) -> str:
+    """What to add to a verdict on items that a profile was fitted or certified on; nothing where all are new to it."""
+    met = max((promise.get("met", 0) for promise in promises), default=0)
+    return f" Its profile has met {met:,} of these items: on others it may do worse." if met else ""
+
+
 def targets(promises: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, int], float]:
     """The risks that were promised and hold, by run, method and budget: what was forced promises nothing."""
     hold = (p for p in promises if p.get("certified") and not p.get("forced"))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bitcal_tts.evaluation.comparison import BASELINES, MARGIN
+from bitcal_tts.evaluation.promises import caution
 from bitcal_tts.evaluation.tables import points
 
 Row = dict[str, Any]
@@ -51,8 +52,7 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[
     test = tests[best["method"]]
     saves, loses = _pc(saved[best["method"]]), _pc(best["lost_correct_rate"])
     shown = f"{points(test['difference'])} points ({test['verdict']}, corrected p = {test['p_corrected']:.2g})"
-    known = max((promise.get("met", 0) for promise in promises if promise["method"] == best["method"]), default=0)
-    met = f" Its profile has met {known:,} of these items: on others it may do worse." if known else ""
+    met = caution(promise for promise in promises if promise["method"] == best["method"])
     return (
         f"{begin} {best['method']} saves {saves} % of them and loses {loses} % of the answers; accuracy {shown}.{met}"
     )
