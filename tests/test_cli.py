@@ -435,6 +435,41 @@ def test_probing_is_counted_too(
     told = capsys.readouterr()
     assert "(3 of them were there already)" in told.out
     assert said_of_probing(told.err) == ["probing: 3 of 3 (100 %)"]
+    assert main([*recorded, "--n", "2"]) == 0  # what is there stays, and nothing is counted past its end
+    assert said_of_probing(capsys.readouterr().err) == ["probing: 3 of 3 (100 %)"]
+
+
+def test_the_rest_is_told_for_recording_and_probing_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kinds of work take turns: neither alone says how long both will take."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    remaining = progress_module._Remaining(200)
+    remaining.advance(40)  # they were there already
+    assert str(remaining) == "-:--:--"
+    now = 12.0
+    remaining.advance(10)
+    now = 22.0
+    remaining.advance(10)
+    assert str(remaining) == "0:02:20"  # 20 in 20 seconds, and 140 are left
+    remaining.advance(140)
+    assert str(remaining) == "0:00:00"
+
+
+def test_a_terminal_may_echo_two_characters_behind_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    assert progress_module._console().size == (78, 24)
+
+
+def test_a_comparison_does_not_leave_out_the_profile_it_was_given(
+    probed: Any, store: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    profile = str(tmp_path / "profile.json")
+    assert main(["fit", str(probed.folder), "--risk", "0.3", "--confidence", "0.8", "--out", profile, "--json"]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(store.folder), "--profile", profile, "--force"]) == 2
+    said = capsys.readouterr().err
+    assert "nothing can be known of what --profile does here: the same record with --probes adds them" in said
 
 
 def test_items_that_a_profile_was_certified_on_prove_nothing(

@@ -27,6 +27,16 @@ def run_folder(store: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_method_looks_the_same_in_every_figure() -> None:
+    from bitcal_tts.evaluation.drawing import styles_of
+
+    few, many = ["fixed", "settled"], ["settled", "cusum", "landed", "fixed", "complete", "patience", "adaptive"]
+    one, other = styles_of(few), styles_of(many)
+    assert list(one) == few and list(other) == many
+    assert {name: other[name] for name in few} == one
+    assert len(set(other.values())) == len(many)  # and no two alike
+
+
 def test_figures_are_written_and_the_same_each_time(run_folder: Path) -> None:
     names = ("accuracy_and_tokens", "premature_stops", "pareto", "budget_sweep")
     before = {}

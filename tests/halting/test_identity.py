@@ -6,6 +6,7 @@ import pytest
 
 from bitcal_tts.halting.identity import KEYS, UNKNOWN, Identity, IdentityError
 from bitcal_tts.halting.profile import Profile, ProfileError
+from bitcal_tts.halting.settled import SettledParameters
 
 ALL = {key: f"the {key}" for key in KEYS}
 
@@ -21,27 +22,27 @@ def test_unknown_is_a_value_of_its_own() -> None:
 @pytest.mark.parametrize("key", [key for key in KEYS if key not in ("model", "handed_to")])
 def test_every_key_counts(key: str) -> None:
     fitted = Identity(ALL)
-    assert fitted.differences(Identity(ALL)) == []
-    (said,) = fitted.differences(Identity({**ALL, key: "another"}))
-    assert said == f"fitted for {key} 'the {key}', this is 'another'"
+    assert fitted.differences(Identity(ALL)) == {}
+    changed = fitted.differences(Identity({**ALL, key: "another"}))
+    assert changed == {key: f"fitted for {key} 'the {key}', this is 'another'"}
     without = {name: value for name, value in ALL.items() if name != key}
-    (said,) = fitted.differences(Identity(without))
+    (said,) = fitted.differences(Identity(without)).values()
     assert key in said and "unknown here" in said and f"--declare {key}=VALUE" in said
-    (said,) = Identity(without).differences(fitted)
+    (said,) = Identity(without).differences(fitted).values()
     assert said.startswith(f"the {key} it was fitted for is unknown")
     assert len(Identity(without).differences(Identity(without))) == 1  # two unknowns are not the same thing
 
 
 def test_the_same_files_under_another_name_are_the_same_model() -> None:
     copy = Identity({**ALL, "model": "/somewhere/else"})
-    assert Identity(ALL).differences(copy) == []
+    assert Identity(ALL).differences(copy) == {}
     hashless = {key: value for key, value in ALL.items() if key != "model_sha256"}
-    assert any("model '" in said for said in Identity(hashless).differences(Identity({**hashless, "model": "other"})))
+    assert "model" in Identity(hashless).differences(Identity({**hashless, "model": "other"}))
 
 
 def test_two_logs_have_no_files_and_are_not_the_same_model_for_that() -> None:
     one, other = (Identity({"model": name, "model_sha256": None}) for name in ("DeepSeek-R1", "QwQ-32B"))
-    assert one.contradictions(other) == ["fitted for model 'DeepSeek-R1', this is 'QwQ-32B'"]
+    assert one.contradictions(other) == {"model": "fitted for model 'DeepSeek-R1', this is 'QwQ-32B'"}
 
 
 def test_only_what_is_unknown_can_be_declared() -> None:
@@ -59,7 +60,7 @@ def test_who_declares_the_task_declares_how_it_is_asked() -> None:
     asked = ("task", "prompt_sha256", "system", "template_options")
     live = Identity({key: value for key, value in ALL.items() if key not in asked})
     assert len(Identity(ALL).differences(live)) == 4
-    assert Identity(ALL).differences(live.declare({"task": "the task"})) == []
+    assert Identity(ALL).differences(live.declare({"task": "the task"})) == {}
     known = Identity({**live.known, "system": "another"}).declare({"task": "the task"})
     assert len(Identity(ALL).differences(known)) == 1  # what is known still counts
 
@@ -91,5 +92,10 @@ def test_where_nearly_everything_differs_the_first_few_differences_are_told() ->
     told = str(refused.value)
     assert "fitted for engine 'log', this is 'transformers'; fitted for model 'QwQ-32B', this is 'mine'" in told
     assert told.count("this is") == 5 and told.endswith("; and 1 more, different or unknown; fit one for this")
+    assert sorted(refused.value.differs) == sorted(known)  # all of them, for whoever does not read a message
+    parameters = SettledParameters(name="settled", bits=4.0, budget=512, profile=profile)
+    with pytest.raises(ProfileError) as forwarded:
+        parameters.check(Identity({**other, "bits": 4.0}))
+    assert set(known) < set(forwarded.value.differs)
     with pytest.raises(ProfileError, match="this is 512; fit one for this"):
         profile.check_known(Identity({**known, "bits": 4.0, "budget": 512}))

@@ -27,7 +27,6 @@ from bitcal_tts.engines.http import HttpEngine
 from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.halting.profile import ProfileError
-from bitcal_tts.serving.app import _names_in
 from bitcal_tts.serving.asked import read_asked
 from bitcal_tts.serving.policy import Planner, Policy
 from bitcal_tts.serving.upstream import Upstream
@@ -346,13 +345,20 @@ def test_a_profile_of_something_else_is_refused_at_the_start(running: Any) -> No
         serve.policy_of(args, running.engine)
 
 
-def test_a_log_names_what_differs_and_nothing_that_a_client_said() -> None:
-    error = ProfileError(
-        "the profile's promise does not hold here: fitted for system None, this is 'my secret: fitted for budget'; "
-        "fitted for task 'sums', which is unknown here (--declare task=VALUE, if you know it); the top_k it was fitted "
-        "for is unknown (--declare top_k=VALUE where it is fitted); fit one for this"
-    )
-    assert _names_in(error) == ["system", "task", "top_k"]
+def test_a_log_names_what_differs_and_nothing_that_a_client_said(
+    running: Any, client: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_: Any) -> Any:
+        raise ProfileError("fitted for system None, this is 'my secret'; fit one for this", ["system", "task"])
+
+    monkeypatch.setattr(Planner, "course", refused)
+    monkeypatch.setattr(logging.getLogger("bitcal.serve"), "propagate", True)
+    with caplog.at_level(logging.INFO, logger="bitcal.serve"):
+        raw = client.chat.completions.with_raw_response.create(**asked(0, max_tokens=8))
+    assert raw.headers["x-bitcal"].startswith("passed on: fitted for system None")
+    (told,) = (record for record in caplog.records if record.getMessage() == "passed on")
+    assert told.__dict__["differs"] == ["system", "task"]
+    assert "my secret" not in str(told.__dict__)
 
 
 def _value(running: Any, name: str) -> float:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bitcal_tts.calibration.boosting import boosted
 from bitcal_tts.calibration.recording import Recording, mark_of
-from bitcal_tts.calibration.risk import certify, check_levels, grid
+from bitcal_tts.calibration.risk import certify, check_levels, fewest, grid
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.handing import bytes_per_token
 from bitcal_tts.halting.identity import UNKNOWN, Identity
@@ -30,6 +30,12 @@ SHARE = 0.5
 SHARE_OF_KNOWN = 0.1
 """Of the items, where the scorer is known: they say where thresholds may lie."""
 _REFERENCES = 500
+
+
+def fewest_items(risk: float, confidence: float, *, scorer_is_known: bool = False) -> int:
+    """Items of a recording below which a fit can certify nothing, its share for the scorer included."""
+    share = SHARE_OF_KNOWN if scorer_is_known else SHARE
+    return math.ceil(fewest(risk, confidence) / (1 - share))
 
 
 def fit(
@@ -212,7 +218,7 @@ def _check_known(known: Profile, identity: Identity) -> None:
     either = {"bits": None, "scheme": None}
     differences = known.identity.with_known(**either).differences(identity.with_known(**either))
     if differences:
-        raise ProfileError(f"these traces are not what the profile was fitted on: {'; '.join(differences)}")
+        raise ProfileError(f"these traces are not what the profile was fitted on: {'; '.join(differences.values())}")
 
 
 def _by_bits(recordings: Sequence[Recording]) -> dict[float, list[Recording]]:

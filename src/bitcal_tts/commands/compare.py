@@ -234,6 +234,10 @@ def _that_can_be_told(methods: list[Any], like: Trace) -> list[Any]:
             lacking.setdefault(" and ".join(missing), []).append(method.parameters.name)
     for what, names in lacking.items():
         how = ": the same record with --probes adds them" if what == Signal.PROBE.words and not log else ""
+        if "settled" in names:  # a profile was given
+            raise ValueError(
+                f"without {what} nothing can be known of what --profile does here{how or ': leave it out'}"
+            )
         note(f"note: without {what} nothing can be known of {', '.join(names)}: left out{how}")
     left = {name for names in lacking.values() for name in names}
     return [method for method in methods if method.parameters.name not in left]

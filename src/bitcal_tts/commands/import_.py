@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.calibration.fit import SHARE, SHARE_OF_KNOWN
+from bitcal_tts.calibration.fit import fewest_items
 from bitcal_tts.calibration.recording import mark_of_question
-from bitcal_tts.calibration.risk import fewest
 from bitcal_tts.calibration.starters import load_starter
 from bitcal_tts.commands import options
 from bitcal_tts.commands.logs import Log, add_columns, columns_of
@@ -151,7 +149,7 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
     if not args.json:
         print(f"traces: {folder} ({log.n} texts, {log.answers} answers, {signals} signals)")
         starts = " --from starter" if _is_new_to_the_starter(asked, FORMATS[log.answers].values) else ""
-        least = math.ceil(fewest(_RISK, _CONFIDENCE) / (1 - (SHARE_OF_KNOWN if starts else SHARE)))
+        least = fewest_items(_RISK, _CONFIDENCE, scorer_is_known=bool(starts))
         few = f" (once there are {least} texts or more: fewer certify nothing)" if log.n < least else ""
         suggest(f"bitcal fit {folder}{starts} --risk {_RISK:g} --out profile.json{few}")
     return {"folder": str(folder), "n": log.n, "skipped": log.faults, "answers": log.answers, "signals": str(signals)}

@@ -7,11 +7,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from shutil import get_terminal_size
 from textwrap import fill
 from typing import Any, TextIO
 
 _EVERY = 15.0  # seconds between lines
+_SETTLING = 2.0  # seconds in which what was there already is counted
 
 
 @contextmanager
@@ -24,7 +26,6 @@ def progress(title: str, total: int | None, *, quiet: bool, then: str | None = N
         quiet: Show nothing.
         then: What else is done with each, on a bar of its own: advance(items, after=True).
     """
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -40,21 +41,24 @@ def progress(title: str, total: int | None, *, quiet: bool, then: str | None = N
         MofNCompleteColumn(),
         TextColumn("{task.fields[tokens]}"),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TimeRemainingColumn() if then is None else TextColumn("[cyan]{task.fields[left]}"),
     )
-    console = Console(stderr=True)
+    console = _console()
     titles = [title] if then is None else [title, then]
+    remaining = _Remaining(len(titles) * (total or 0))
     lines = [] if quiet or console.is_terminal else [_Lines(one, total) for one in titles]
     if lines:
         note(title)
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
-        handles = [bar.add_task(one, total=total, tokens="") for one in titles]
+        handles = [bar.add_task(one, total=total, tokens="", left="") for one in titles]
         tokens = 0
 
         def advance(items: int, new_tokens: int = 0, *, after: bool = False) -> None:
             nonlocal tokens
             tokens += new_tokens
             bar.update(handles[after], advance=items, tokens="" if after or not tokens else f"{tokens:,} tokens")
+            remaining.advance(items)
+            bar.update(handles[-1], left=str(remaining))
             if lines:
                 lines[after].advance(items)
 
@@ -67,6 +71,39 @@ def progress(title: str, total: int | None, *, quiet: bool, then: str | None = N
             over.set()
             for one in lines:
                 one.end()
+
+
+def _console() -> Any:
+    """Standard error but for two columns: a terminal echoes ^C behind a bar, and one that wraps is drawn twice."""
+    from rich.console import Console, ConsoleDimensions
+
+    class Narrower(Console):
+        @property  # type: ignore[misc]  # nobody sets it
+        def size(self) -> ConsoleDimensions:
+            width, height = super().size
+            return ConsoleDimensions(max(1, width - 2), height)
+
+    return Narrower(stderr=True)
+
+
+class _Remaining:
+    """How long the rest will take, by what was done so far: of two kinds of work that take turns, for both together."""
+
+    def __init__(self, work: int) -> None:
+        self._left, self._done = work, 0
+        self._began = time.monotonic() + _SETTLING
+
+    def advance(self, items: int) -> None:
+        """Some more is done."""
+        self._left -= items
+        if time.monotonic() > self._began:
+            self._done += items
+
+    def __str__(self) -> str:
+        if not self._done:
+            return "-:--:--"
+        seconds = (time.monotonic() - self._began) * max(0, self._left) / self._done
+        return str(timedelta(seconds=round(seconds)))
 
 
 def _tell(lines: Sequence[_Lines], over: threading.Event) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bitcal_tts.calibration.fit import SHARE
-from bitcal_tts.calibration.risk import fewest
+from bitcal_tts.calibration.fit import fewest_items
 from bitcal_tts.commands import build, options
 from bitcal_tts.commands.options import USUAL_MODEL
 from bitcal_tts.commands.progress import note, progress, suggest
@@ -76,11 +74,10 @@ def next_step(store: Any, folder: Path) -> str:
     """What one would do with a recording."""
     description = store.description
     if description.get("split") != "calibration":
-        return f"bitcal replay {folder}"
-    certify = store.manifest.n * (1 - SHARE)
-    risk = next((risk for risk in _RISKS if certify >= fewest(risk, _CONFIDENCE)), None)
+        return f"bitcal replay {folder} (with --profile FILE, if you have one)"
+    risk = next((risk for risk in _RISKS if store.manifest.n >= fewest_items(risk, _CONFIDENCE)), None)
     if risk is None:
-        enough = math.ceil(fewest(_RISKS[-1], _CONFIDENCE) / (1 - SHARE))
+        enough = fewest_items(_RISKS[-1], _CONFIDENCE)
         return f"the same command with --n {enough} or more: fewer certify nothing"
     fit = f"bitcal fit {folder} --risk {risk:g} --out profile.json"
     return fit if description["probes"] is not None else f"the same command with --probes, then {fit}"
@@ -104,7 +101,7 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
     with (
         closing(engine),
         progress(
-            f"recording {args.model or args.url} at {engine.bits:g} bits", n, quiet=args.json,
+            f"recording {args.model or args.url} at {engine.bits:g} bits", max(n, _there(folder)), quiet=args.json,
             then=None if args.probes is None else "probing",
         ) as advance,
     ):  # fmt: skip

@@ -39,7 +39,7 @@ from bitcal_tts.serving.app import Sidecar
 from bitcal_tts.serving.autopilot import Autopilot
 from bitcal_tts.serving.door import LOCAL, Door
 from bitcal_tts.serving.memory import TEXTS, Memory, states
-from bitcal_tts.serving.pages import About
+from bitcal_tts.serving.pages import EXAMPLES, About
 from bitcal_tts.serving.policy import Limits, Policy
 from bitcal_tts.serving.state import Terms
 from bitcal_tts.serving.status import described, in_words
@@ -356,7 +356,7 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
         temperature=args.temperature,
         budget=args.budget,
         prompt=demo.PROMPT if args.demo else "{question}",
-        examples=demo.EXAMPLES if args.demo else (),
+        examples=demo.EXAMPLES if args.demo else EXAMPLES,
     )
     return Policy(
         build=build,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ _STYLES = (
     {"color": "#DDCC77", "hatch": "+++", "marker": "*", "linestyle": "-."},
     {"color": "#661100", "hatch": "ooo", "marker": "1", "linestyle": ":"},
 )
+_KNOWN = ("fixed", "adaptive", "bitcal_tts", "settled", "landed", "complete", "stated")
+"""Methods that look the same in every figure, by the order of the styles."""
 _SETTINGS = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -75,14 +77,20 @@ def offset(i: int, count: int) -> float:
     return 0.8 * ((i + 0.5) / count - 0.5)
 
 
+def styles_of(methods: Sequence[str]) -> dict[str, int]:
+    """Which style each method has: those that are well known their own, the others what is left."""
+    left = (i for i in range(len(_KNOWN) + len(methods)) if i >= len(_KNOWN) or _KNOWN[i] not in methods)
+    return {name: _KNOWN.index(name) if name in _KNOWN else next(left) for name in methods}
+
+
 def bar(i: int, count: int, method: str) -> dict[str, Any]:
-    """The look of the bars of method i."""
+    """The look of the bars of a method of style i."""
     style = _STYLES[i % len(_STYLES)]
     look = {"color": style["color"], "hatch": style["hatch"], "edgecolor": "white", "linewidth": 0.5}
     return {"width": 0.74 / count, "label": method, **look}
 
 
 def line(i: int) -> dict[str, Any]:
-    """The look of the line of method i."""
+    """The look of the line of a method of style i."""
     style = _STYLES[i % len(_STYLES)]
     return {key: style[key] for key in ("color", "marker", "linestyle")} | {"markersize": 4.5, "linewidth": 1.2}

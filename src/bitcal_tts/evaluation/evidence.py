@@ -9,7 +9,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
-from bitcal_tts.evaluation.drawing import draw_to, line
+from bitcal_tts.evaluation.drawing import draw_to, line, styles_of
 from bitcal_tts.evaluation.frontier import TARGETS
 
 Row = dict[str, Any]
@@ -62,9 +62,9 @@ def frontier_figure(result: Row) -> Any:
         x, y = [p["tokens"] for p in curves[name]], [100 * p["accuracy"] for p in curves[name]]
         label = f"{len(others)} others" if name == others[0] else None
         axes.plot(x, y, color="#bbbbbb", linewidth=0.8, marker="." if len(x) == 1 else "", zorder=1, label=label)
-    for i, name in enumerate(named):
+    for name, style in styles_of(named).items():
         x, y = [p["tokens"] for p in curves[name]], [100 * p["accuracy"] for p in curves[name]]
-        look = line(i) | {"markersize": 4, "markevery": max(1, len(x) // 12)}
+        look = line(style) | {"markersize": 4, "markevery": max(1, len(x) // 12)}
         if name in _OURS:
             look |= {"linewidth": 2.4, "markersize": 6}
         elif name.startswith("oracle"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
-from bitcal_tts.evaluation.drawing import bar, draw_to, legend, line, offset
+from bitcal_tts.evaluation.drawing import bar, draw_to, legend, line, offset, styles_of
 from bitcal_tts.evaluation.tables import name_of
 
 Row = dict[str, Any]
@@ -34,14 +34,14 @@ def accuracy_and_tokens(rows: Sequence[Row]) -> Any:
     shown = _at_largest_budget(rows)
     groups, methods = _groups(shown), _methods(shown)
     figure, (left, right) = _pair(len(groups), 2.8)
-    for i, method in enumerate(methods):
+    for i, (method, style) in enumerate(styles_of(methods).items()):
         cells = [_cell(shown, group, method) for group in groups]
         at = [g + offset(i, len(methods)) for g in range(len(groups))]
         errors = [
             [100 * (c["accuracy"] - c["accuracy_low"]) for c in cells],
             [100 * (c["accuracy_high"] - c["accuracy"]) for c in cells],
         ]
-        options = bar(i, len(methods), method)
+        options = bar(style, len(methods), method)
         left.bar(at, [100 * c["accuracy"] for c in cells], yerr=errors, capsize=2, error_kw={"lw": 0.8}, **options)
         right.bar(at, [c["avg_tokens"] for c in cells], **options)
     left.set_ylabel("accuracy, %")
@@ -64,10 +64,10 @@ def premature_stops(rows: Sequence[Row]) -> Any:
         ("halted early and wrong", "of these, right at full length"),
         strict=True,
     ):
-        for i, method in enumerate(methods):
+        for i, (method, style) in enumerate(styles_of(methods).items()):
             values = [100 * _cell(shown, group, method)[key] for group in groups]
             at = [g + offset(i, len(methods)) for g in range(len(groups))]
-            bars = axes.bar(at, values, **bar(i, len(methods), method))
+            bars = axes.bar(at, values, **bar(style, len(methods), method))
             crowded = len(groups) > _WIDE
             axes.bar_label(bars, fmt="%.1f", fontsize=6 if crowded else 7, padding=1, rotation=90 if crowded else 0)
         axes.set_xticks(range(len(groups)), _labels(groups))
@@ -85,10 +85,10 @@ def pareto(rows: Sequence[Row]) -> Any:
     several = _several_budgets(rows)
     labels: list[tuple[Any, str, tuple[float, float]]] = []
     for axes, group, name in zip(panels, groups, _labels(groups), strict=False):
-        for i, method in enumerate(methods):
+        for i, (method, style) in enumerate(styles_of(methods).items()):
             cells = _over_budgets(rows, group, method)
             x, y = [c["avg_tokens"] for c in cells], [100 * c["accuracy"] for c in cells]
-            axes.plot(x, y, label=method, **line(i))
+            axes.plot(x, y, label=method, **line(style))
             if several and (
                 len(groups) <= _WIDE or i == 0
             ):  # in small panels the first method's budgets tell the others'
@@ -107,7 +107,7 @@ def budget_sweep(rows: Sequence[Row]) -> Any:
     """Accuracy with intervals, and tokens, as the budget grows; at the first model and precision."""
     group, methods = _groups(rows)[0], _methods(rows)
     figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.8))
-    for i, method in enumerate(methods):
+    for i, (method, style) in enumerate(styles_of(methods).items()):
         cells = _over_budgets(rows, group, method)
         budgets = [c["budget"] for c in cells]
         y = [100 * c["accuracy"] for c in cells]
@@ -116,8 +116,10 @@ def budget_sweep(rows: Sequence[Row]) -> Any:
             [100 * (c["accuracy_high"] - c["accuracy"]) for c in cells],
         ]
         shift = 1 + 0.02 * (i - (len(methods) - 1) / 2)  # intervals side by side, not on top of each other
-        left.errorbar([b * shift for b in budgets], y, yerr=errors, capsize=2, elinewidth=0.8, label=method, **line(i))
-        right.plot(budgets, [c["avg_tokens"] for c in cells], **line(i))
+        left.errorbar(
+            [b * shift for b in budgets], y, yerr=errors, capsize=2, elinewidth=0.8, label=method, **line(style)
+        )
+        right.plot(budgets, [c["avg_tokens"] for c in cells], **line(style))
     for axes, name in ((left, "accuracy, %"), (right, "tokens a problem")):
         axes.set_xscale("log", base=2)
         axes.set_xticks(budgets, [str(b) for b in budgets])

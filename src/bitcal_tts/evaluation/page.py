@@ -71,7 +71,7 @@ def _narrow(rows: Sequence[Row], promises: Sequence[Row]) -> str:
     """What is read first: it fits a telephone."""
     risks = targets(promises)
     several = len(split(rows)) > 1
-    head = (*(("decoded",) if several else ()), "method", "budget", "right %", "saved %", "lost %")
+    head = (*(("decoded",) if several else ()), "method", "budget", "accuracy %", "saved %", "lost %")
     body, last = [], None
     for row in rows:
         cell = (name_of(row), row["budget"])

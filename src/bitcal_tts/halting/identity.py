@@ -115,27 +115,27 @@ class Identity:
                 declared.add(key)
         return Identity(known, frozenset(declared))
 
-    def contradictions(self, served: Identity) -> list[str]:
-        """Where something else is known to be served than this, in words."""
+    def contradictions(self, served: Identity) -> dict[str, str]:
+        """Where something else is known to be served than this: by key, in words."""
         values = {key: (self[key], served[key]) for key in self._compared(served)}
-        return [_another(key, *both) for key, both in values.items() if UNKNOWN not in both and both[0] != both[1]]
+        return {key: _another(key, *both) for key, both in values.items() if UNKNOWN not in both and both[0] != both[1]}
 
-    def differences(self, served: Identity) -> list[str]:
-        """Where something else is served than this, or where either is unknown, in words."""
+    def differences(self, served: Identity) -> dict[str, str]:
+        """Where something else is served than this, or where either is unknown: by key, in words."""
         implied = {key for task, keys in _IMPLIED.items() if task in served.declared | self.declared for key in keys}
-        told = []
+        told = {}
         for key in self._compared(served):
             mine, theirs = self[key], served[key]
             if key in implied and (mine is UNKNOWN or theirs is UNKNOWN):
                 continue
             if mine is UNKNOWN:
-                told.append(f"the {key} it was fitted for is unknown (--declare {key}=VALUE where it is fitted)")
+                told[key] = f"the {key} it was fitted for is unknown (--declare {key}=VALUE where it is fitted)"
             elif theirs is UNKNOWN:
-                told.append(
+                told[key] = (
                     f"fitted for {key} {_short(mine)}, which is unknown here (--declare {key}=VALUE, if you know it)"
                 )
             elif mine != theirs:
-                told.append(_another(key, mine, theirs))
+                told[key] = _another(key, mine, theirs)
         return told
 
     def _compared(self, served: Identity) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,15 @@ _FIELDS = ("version", "kind", "features", *_OBJECTS)
 
 
 class ProfileError(ValueError):
-    """A profile that is damaged, from elsewhere, or for something else; the message says which."""
+    """A profile that is damaged, from elsewhere, or for something else; the message says which.
+
+    Attributes:
+        differs: Keys of the identity in which it is for something else, all of them.
+    """
+
+    def __init__(self, message: str, differs: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.differs = tuple(differs)
 
 
 @dataclass(frozen=True)
@@ -149,12 +158,12 @@ class Profile:
         scheme = self.evidence[f"{bits:g}"].get("scheme", UNKNOWN)
         return self.identity.with_known(bits=bits, **({} if scheme is UNKNOWN else {"scheme": scheme}))
 
-    def _refuse(self, differences: list[str]) -> None:
+    def _refuse(self, differences: dict[str, str]) -> None:
         if differences:
-            told = "; ".join(differences[:_TOLD])
+            told = "; ".join(islice(differences.values(), _TOLD))
             more = len(differences) - _TOLD
             rest = f"; and {more} more, different or unknown" if more > 0 else ""
-            raise ProfileError(f"the profile's promise does not hold here: {told}{rest}; fit one for this")
+            raise ProfileError(f"the profile's promise does not hold here: {told}{rest}; fit one for this", differences)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types; infinity, which JSON has not, is null."""

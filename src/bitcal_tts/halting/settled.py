@@ -75,7 +75,7 @@ class SettledParameters(GateParameters):
             self.profile.check(served)
         except (ProfileError, IdentityError) as error:
             if not self.force:
-                raise ProfileError(f"{error}{OR_FORCE}") from None
+                raise ProfileError(f"{error}{OR_FORCE}", getattr(error, "differs", ())) from None
             warn_forced(str(error))
 
 

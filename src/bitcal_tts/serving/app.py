@@ -19,7 +19,6 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from bitcal_tts.engines.wire import ServerError
-from bitcal_tts.halting.identity import KEYS
 from bitcal_tts.halting.settled import OR_FORCE
 from bitcal_tts.serving.asked import Asked, BadRequestError, read_asked
 from bitcal_tts.serving.autopilot import Autopilot
@@ -205,7 +204,8 @@ class Sidecar:
         except ValueError as error:
             if isinstance(error, BadRequestError):
                 raise
-            _LOG.info("passed on", extra={"differs": _names_in(error)})
+            # Names alone: what differs may be a client's words, which stay out of a log.
+            _LOG.info("passed on", extra={"differs": list(getattr(error, "differs", ()))})
             # A promise that does not hold here, or no signals.
             return await self._pass_on(request, self._theirs(told, body, chat=chat), str(error))
         second = None if self._second is None else partial(self._planner.on_second, asked)
@@ -312,12 +312,6 @@ class Sidecar:
         if usual and isinstance(options, dict):
             theirs["chat_template_kwargs"] = {**usual, **options}
         return json.dumps(theirs).encode()
-
-
-def _names_in(error: ValueError) -> list[str]:
-    """What differs from what a promise is for, by name: what it is may be a client's words, and stays out of a log."""
-    told = str(error)
-    return [key for key in KEYS if f"fitted for {key} " in told or f"the {key} it was fitted for" in told]
 
 
 class _Owned(StreamingResponse):

@@ -23,6 +23,15 @@ _HEADERS = {
 }
 
 
+EXAMPLES = (
+    "A train leaves at 9:40 and arrives at 13:05. It stops for 12 minutes at each of 4 stations. For how many minutes "
+    "does it move?",
+    "A shop sells notebooks at 3 for 4 euros. Mia buys 18 notebooks and pays with a 50 euro note. How much change does "
+    "she get?",
+)
+"""Problems for a model of which nothing is known."""
+
+
 @dataclass(frozen=True)
 class About:
     """What the page says of the sidecar, and sends to it.
@@ -39,7 +48,7 @@ class About:
     method: str = "complete"
     promise: str = ""
     prompt: str = "{question}"
-    examples: Sequence[str] = ()
+    examples: Sequence[str] = EXAMPLES
     temperature: float = 1.0
     budget: int = 4096
 
