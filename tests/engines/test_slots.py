@@ -23,10 +23,10 @@ from bitcal_tts.engines import desks as desks_module
 from bitcal_tts.engines import slots as slots_module
 from bitcal_tts.engines import transformers as transformers_module
 from bitcal_tts.engines.base import Completion, Decoding, EngineError, Request
-from bitcal_tts.engines.batch import OutOfMemoryWarning
 from bitcal_tts.engines.checkpoint import load_checkpoint
 from bitcal_tts.engines.desk import Desk, Lines
 from bitcal_tts.engines.desks import Desks, host_for
+from bitcal_tts.engines.memory import OutOfMemoryWarning
 from bitcal_tts.engines.pace import Pace
 from bitcal_tts.engines.slots import Slots, bucket, few_sizes
 from bitcal_tts.engines.transformers import TransformersEngine

@@ -32,6 +32,10 @@ EXAMPLE = """example:
   bitcal replay traces/my-model --answers boxed
 
 Without --out the results go to a folder of their own inside the trace folder."""
+_MEASURES = (
+    "premature (the paper's): halted before the budget and wrong; lost: of these, what the full decode has right; "
+    "rescued: right, where the full decode is wrong"
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -59,12 +63,6 @@ def run(args: argparse.Namespace) -> None:
         show(opened.description, summary, full=args.full)
         print(f"outcomes and summary: {summary['folder']}")
         suggest(f"bitcal report {summary['folder']}")
-
-
-_MEASURES = (
-    "premature (the paper's): halted before the budget and wrong; lost: of these, what the full decode has right; "
-    "rescued: right, where the full decode is wrong"
-)
 
 
 def show(description: dict[str, Any], summary: dict[str, Any], *, full: bool) -> None:

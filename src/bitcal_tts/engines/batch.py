@@ -11,7 +11,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
@@ -21,10 +21,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bitcal_tts.engines.base import Completion, Decoding, EngineError, EngineWarning, Fork, Written
+from bitcal_tts.engines.base import Completion, Decoding, EngineError, Fork, Written
 from bitcal_tts.engines.cache import survivors
 from bitcal_tts.engines.desk import Host, Lines, Replies
 from bitcal_tts.engines.forward import Forward
+from bitcal_tts.engines.memory import FullError, OutOfMemoryWarning, may_be_full
 from bitcal_tts.engines.pace import Pace
 from bitcal_tts.engines.row import Row
 from bitcal_tts.engines.slots import Reading, Slots
@@ -35,23 +36,6 @@ Prober = Callable[[Sequence[Fork]], Iterator[list[Written]]]
 _LANDING = 4  # steps between looks while answers are being written, where looking is free
 _PREFILLED = 2**15  # tokens that are read at once
 _AHEAD = 2**29  # bytes that requests may take which are read before there is a slot for them
-
-
-class OutOfMemoryWarning(EngineWarning):
-    """A device had less memory than it seemed to; what was decoded goes on, fewer requests at a time."""
-
-
-class _FullError(Exception):
-    """There is no memory for the rows in flight, and nothing of them was lost."""
-
-
-@contextmanager
-def _memory() -> Iterator[None]:
-    """Around what may take more memory than there is, and can be done again with fewer rows."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise _FullError from error
 
 
 @dataclass(eq=False)
@@ -157,7 +141,7 @@ class Batch:
             while self.rows or self.waiting or self.ready:
                 try:
                     yield from self._run()
-                except _FullError as error:
+                except FullError as error:
                     self._catch_up()
                     self._begin_again(error)
         finally:
@@ -207,7 +191,7 @@ class Batch:
         self._heed(lambda: True)
         self._close_holes()
 
-    def _begin_again(self, error: _FullError) -> None:
+    def _begin_again(self, error: FullError) -> None:
         """With half of the slots: what was written is read anew, and nothing is lost but the chunk that failed."""
         size = self.slots.size
         if not self.slots.works_ahead or size < 2:
@@ -230,7 +214,7 @@ class Batch:
         self.slots.release()
         self.slots = self.slots_for(range(fewer, fewer + 1))
 
-    @_memory()
+    @may_be_full()
     def _decode(self) -> _Chunk:
         """Have the device decode a chunk; or until somebody ends, where that is seen at once."""
         steps = self.pace.steps
@@ -347,7 +331,7 @@ class Batch:
         elif (self.waiting or self.ready) and self.rows:
             self.slots.narrow(self.slots.longest + 4 * self.chunk_size)
 
-    @_memory()
+    @may_be_full()
     def _fill(self) -> None:
         """Have as many rows in flight as there is room for."""
         self.since_joined = 0

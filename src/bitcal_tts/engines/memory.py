@@ -1,4 +1,4 @@
-"""How much memory there is for keys and values, and who looks after the rest."""
+"""How much memory there is for keys and values, what happens where there is none, and who looks after the rest."""
 
 from __future__ import annotations
 
@@ -9,8 +9,27 @@ from pathlib import Path
 
 import torch
 
+from bitcal_tts.engines.base import EngineWarning
+
 _SPARED = 0.1  # of a GPU's memory, for what a step takes besides
 _HOST_SHARE = 0.5
+
+
+class OutOfMemoryWarning(EngineWarning):
+    """A device had less memory than it seemed to; what was decoded goes on, fewer requests at a time."""
+
+
+class FullError(Exception):
+    """There is no memory for the rows in flight, and nothing of them was lost."""
+
+
+@contextmanager
+def may_be_full() -> Iterator[None]:
+    """Around what may take more memory than there is, and can be done again with fewer rows."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise FullError from error
 
 
 def room(device: torch.device) -> int:
