@@ -72,7 +72,7 @@ def print_comparisons(rows: Sequence[Row]) -> None:
         for row in rows
     ]
     names = ("method", "against", "points [95 % interval]", "won : lost", "p", "verdict")
-    title = "Paired differences in accuracy (exact McNemar, Holm-corrected)"
+    title = "Paired differences in accuracy (exact McNemar, Holm-corrected over this table)"
     print_table(title, (*(("budget",) if several else ()), *names), cells, sections=several)
 
 
