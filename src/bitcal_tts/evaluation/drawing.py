@@ -32,7 +32,7 @@ _STYLES = (
     {"color": "#DDCC77", "hatch": "+++", "marker": "*", "linestyle": "-."},
     {"color": "#661100", "hatch": "ooo", "marker": "1", "linestyle": ":"},
 )
-_KNOWN = ("fixed", "adaptive", "bitcal_tts", "settled", "landed", "complete", "stated")
+_KNOWN = ("fixed", "adaptive", "bitcal_tts", "complete", "settled", "landed", "stated")
 """Methods that look the same in every figure, by the order of the styles."""
 _SETTINGS = {
     "font.size": 9,
