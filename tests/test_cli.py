@@ -140,15 +140,24 @@ def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.Captur
         (["run", "--methods", ","], "at least one method is needed"),
         (["run", "--model", "tiny-1m", "--device", "foo"], "device must be cpu or cuda, got 'foo'"),
         (["run", "--model", "tiny-1m", "--budgets", "99999", "--n", "1"], "the model has 4096; take a smaller budget"),
-        (["run", "--n", "0"], "n must be at least 1, got 0"),
+        (["run", "--n", "0"], "--n: must be a whole number of at least 1, got 0"),
         (["run", "--model", "tiny-1m", "--bits", "7"], "bits must be one of"),
         (["run", "--task", "gsm9k"], "unknown task 'gsm9k'"),
         (["run", "--temperature", "-1"], "temperature must be"),
         (["run", "--config", "missing.yaml"], "cannot read missing.yaml"),
-        (["record", "--out", "x", "--budget", "0"], "budget must be at least 1, got 0"),
-        (["record", "--out", "x", "--model", "tiny-1m", "--batch", "0"], "batch_size must be at least 1, got 0"),
-        (["record", "--out", "x", "--model", "tiny-1m", "--chunk-size", "0"], "chunk_size must be at least 1, got 0"),
-        (["record", "--out", "x", "--model", "tiny-1m", "--block", "-1"], "block_size must be at least 1, got -1"),
+        (["record", "--out", "x", "--budget", "0"], "--budget: must be a whole number of at least 1, got 0"),
+        (
+            ["record", "--out", "x", "--model", "tiny-1m", "--batch", "0"],
+            "--batch: must be a whole number of at least 1, got 0",
+        ),
+        (
+            ["record", "--out", "x", "--model", "tiny-1m", "--chunk-size", "0"],
+            "--chunk-size: must be a whole number of at least 1, got 0",
+        ),
+        (
+            ["record", "--out", "x", "--model", "tiny-1m", "--block", "-1"],
+            "--block: must be a whole number of at least 1, got -1",
+        ),
         (["run", "--conf", "c.yaml"], "there is no option --conf (did you mean --config?)"),
         (["record"], "the following arguments are required: --out"),
         (["replay", "nowhere"], "nowhere is not a trace folder"),
@@ -491,6 +500,12 @@ def test_what_is_misspelt_is_named_before_what_is_missing(capsys: pytest.Capture
     with pytest.raises(SystemExit, match="2"):
         main(["record", "--oput", "x"])
     assert "there is no option --oput (did you mean --out?)" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["--versoin"])
+    assert "bitcal: there is no option --versoin (did you mean --version?)" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="0"):
+        main(["help"])
+    assert "commands:" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["doctor"]])

@@ -27,6 +27,20 @@ def run_folder(store: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_runs_that_share_no_budget_and_no_method_are_one_page(run_folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    traces = str(run_folder / "traces")
+    assert main(["replay", traces, "--budgets", "96", "--methods", "complete", "--out", str(other), "--json"]) == 0
+    told = json.loads((other / "summary.json").read_text())
+    for row in told["rows"]:
+        row["bits"] = 2.0  # another model, as far as the page knows
+    (other / "summary.json").write_text(json.dumps(told))
+    assert main(["report", str(run_folder), str(other), "--out", str(tmp_path / "both")]) == 0
+    tables = (tmp_path / "both" / "tables.md").read_text()
+    assert "at 2 bits, instruct: B = 96" in tables and "bits, instruct: B = 192" in tables
+    assert (tmp_path / "both" / "figures" / "accuracy_and_tokens.png").exists()
+
+
 def test_a_method_looks_the_same_in_every_figure() -> None:
     from bitcal_tts.evaluation.drawing import styles_of
 

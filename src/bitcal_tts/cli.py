@@ -134,7 +134,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if not arguments:
         print(_START, flush=True)
         return 0
-    args = parse(arguments)
+    args = parse(["--help"] if arguments == ["help"] else arguments)
     with warnings.catch_warnings():
         for kind in _NOTED:
             warnings.simplefilter("always", kind)
@@ -150,7 +150,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error(f"there is no command {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)}")
     command = filled.get(arguments[0], parser)
     # What is misspelt before what is missing: the one is often the other.
-    misspelt = [one for one in arguments[1:] if one.startswith("--") and not command.knows(one)]
+    own = arguments if command is parser else arguments[1:]
+    misspelt = [one for one in own if one.startswith("--") and not command.knows(one)]
     if misspelt:
         command.refuse_unknown(misspelt)
     args, unknown = parser.parse_known_args(arguments)

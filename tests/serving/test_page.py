@@ -11,7 +11,31 @@ import pytest
 from short_task import short_task
 from sidecar import Running, ask
 
+from bitcal_tts.serving.policy import Planner
+
 PROBLEM = short_task().prompt(short_task().items(1, seed=3)[0])
+
+
+def test_what_is_passed_on_is_shown_and_not_judged(
+    browser: Any, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    course = Planner.course
+
+    def refused(self: Planner, asked: Any, *rest: Any) -> Any:
+        if asked.method is None:
+            raise ValueError("a promise that does not hold here")
+        return course(self, asked, *rest)
+
+    monkeypatch.setattr(Planner, "course", refused)
+    page, wrong = opened(browser, running.url + "/", viewport={"width": 1280, "height": 900})
+    page.fill("#temperature", "0")
+    page.fill("#problem", PROBLEM)
+    page.keyboard.press("Control+Enter")
+    says(page, "#verdict", r"^Passed on to the server as it is, and not stopped: \d+ tokens with BitCal, \d+ without")
+    assert page.inner_text("#with .decision") == "passed on: a promise that does not hold here"
+    assert "not read" in page.inner_text("#with dl")
+    assert page.inner_text("#with .text").replace("<think>", "").strip()[:40] in page.inner_text("#without .text")
+    assert not wrong
 
 
 @pytest.fixture(scope="module")

@@ -345,6 +345,41 @@ def test_a_profile_of_something_else_is_refused_at_the_start(running: Any) -> No
         serve.policy_of(args, running.engine)
 
 
+@pytest.mark.parametrize(
+    ("chat", "messages", "system", "template"),
+    [
+        (True, [], None, None),
+        (True, [{"role": "system", "content": "You are a pirate."}], "You are a pirate.", None),
+        (True, [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "2 earlier messages", None),
+        (False, [], None, "a raw prompt"),
+    ],
+)
+def test_a_promise_is_checked_against_what_a_client_really_asks(
+    upstream_url: str, chat: bool, messages: list[Any], system: str | None, template: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A profile that was fitted on plain questions promises nothing for a pirate, a conversation or a raw prompt."""
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        "bitcal_tts.halting.session.Session.__init__", lambda self, *_, identity, **__: seen.append(identity)
+    )
+    body = {"messages": [*messages, {"role": "user", "content": problem()}]} if chat else {"prompt": problem()}
+    one = read_asked(body, chat=chat, temperature=0)
+    assert not isinstance(one, str)
+    with HttpEngine(upstream_url) as engine:
+        planner = Planner(
+            Upstream(engine), Policy(build=lambda *_: build_method("fixed", bits=16, budget=64)), None, None
+        )
+        planner.course(one, planner.prompt(one), planner.thinking(one))
+        usual = engine.identity(one.decoding)
+    (identity,) = seen
+    assert identity["system"] == system
+    assert identity["template_sha256"] == (template or usual["template_sha256"])
+    assert set(usual.differences(identity)) - set(usual.differences(usual)) == (
+        {"system"} if system else {"template_sha256"} if template else set()
+    )
+
+
 def test_a_log_names_what_differs_and_nothing_that_a_client_said(
     running: Any, client: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

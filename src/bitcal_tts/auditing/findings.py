@@ -254,7 +254,20 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
             promise = f"{_pc(row['risk'])} % cannot be promised: too much is lost at the strictest threshold already."
         what = "right answers" if row["label"] == "gold" else "answers"
         found.append(f"settled, aimed at {_pc(row['risk'])} % lost: {spent}, {what} lost in {lost}. {promise}")
-    return found
+    return found + _simpler(rows)
+
+
+def _simpler(rows: Sequence[Row]) -> list[str]:
+    """Where waiting for the whole answer and no longer needs fewer tokens than the gate, and loses no more."""
+    gates = [row for row in rows if row["method"] == "settled"]
+    return [
+        f"complete, which stops when the answer is written out, needs {_pc(row['share'])} % of the tokens and loses "
+        f"{_pc(row['lost_correct_rate'])} %: on these texts it is the better rule."
+        for row in rows
+        if row["method"] == "complete" and gates
+        and all(row["share"] <= gate["share"] for gate in gates)
+        and all(row["lost_correct_rate"] <= gate["lost_correct_rate"] for gate in gates)
+    ]  # fmt: skip
 
 
 def _drawn(shape: Row) -> str:

@@ -126,7 +126,7 @@ def fit(
         for group in groups.values()
     ]
     if label == "gold" and not any(table.full_right.any() for table in tables):
-        raise ValueError("no full run is right, so that nothing could be lost: check the answers, or use label 'final'")
+        raise ValueError("no full run is right, so that nothing could be lost: check the answers, or use --label final")
     fitting = [table.of(chosen) for table, (chosen, _) in zip(tables, halves, strict=True)]
     profile = known
     if profile is None:

@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
@@ -24,7 +25,7 @@ from bitcal_tts.calibration.recording import mark_of_question
 from bitcal_tts.calibration.starters import load_starter
 from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.commands import options
-from bitcal_tts.commands.logs import Log, add_columns, columns_of
+from bitcal_tts.commands.logs import Log, add_columns, as_told, columns_of
 from bitcal_tts.commands.progress import note, progress, say, suggest
 from bitcal_tts.commands.table import NARROW, print_table
 from bitcal_tts.files import write_json, write_text
@@ -123,7 +124,7 @@ def run(args: argparse.Namespace) -> None:
     _show(shapes, rows)
     if args.out:
         say(f"written: {args.out / 'audit.json'} and {args.out / 'audit.html'}")
-    suggest(f"bitcal import {args.files[0]} --bits BITS --out traces/logs")
+    suggest(f"bitcal import {shlex.quote(str(args.files[0]))}{as_told(args)} --bits BITS --out traces/logs")
 
 
 def _served(args: argparse.Namespace) -> Served | None:

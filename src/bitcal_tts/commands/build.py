@@ -265,8 +265,8 @@ def _usual_methods(opened: Opened, *, settled: bool) -> list[str]:
     lacking = opened.traces[0].signals.lacks({Signal.ENTROPY, Signal.HIDDEN}) if opened.traces else []
     paper = [name for name in PAPER if name == "fixed" or not lacking]
     if lacking:
-        words = ", ".join(signal.words for signal in lacking)
-        note(f"note: without {words} {' and '.join(PAPER[1:])} cannot be replayed: left out")
+        words = " and ".join(signal.words for signal in lacking)
+        note(f"note: without {words}, {' and '.join(PAPER[1:])} cannot be replayed: left out")
     return [*(["landed"] if probed else []), *paper, "complete", *(["settled"] if settled else [])]
 
 

@@ -38,7 +38,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("second", type=Path, help="a trace folder of the dear model, the same items")
     options.add_method_options(parser)
     parser.add_argument(
-        "--budget", type=int, help="hard cap on the first model's new tokens (a third of what was recorded)"
+        "--budget",
+        type=options.positive,
+        help="hard cap on the first model's new tokens (a third of what was recorded)",
     )
     parser.add_argument(
         "--weights", metavar="A,B", help="what a token of each costs (bytes of weights that it moves, where known)"
@@ -66,9 +68,9 @@ def run(args: argparse.Namespace) -> None:
 
 def cascade(args: argparse.Namespace) -> dict[str, Any]:
     """The cascade beside each model alone."""
-    second = open_recording(args.second, answers=args.answers)
+    second = open_recording(args.second, answers=args.answers, gold=True)
     told = {**options.declared(args), "handed_to": second.recording.name}
-    first = open_recording(args.first, answers=args.answers, declare=told)
+    first = open_recording(args.first, answers=args.answers, declare=told, gold=True)
     budget = args.budget or first.description["budget"] // 3
     if args.methods is None:
         args.methods = ["settled"] if args.profile else ["complete"]

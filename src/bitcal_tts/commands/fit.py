@@ -57,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="the risk is a share of all requests, or of those whose full run is right")  # fmt: skip
     parser.add_argument("--joint", action="store_true",
                         help="the confidence holds for all precisions together, not for each")  # fmt: skip
-    parser.add_argument("--budget", type=int, help="hard cap on new tokens (the recorded one)")
+    parser.add_argument("--budget", type=options.positive, help="hard cap on new tokens (the recorded one)")
     parser.add_argument(
         "--handed-to", type=Path, metavar="TRACES",
         help="the same items by a second model, which answers what is not settled (see bitcal cascade)",
@@ -85,7 +85,9 @@ def run(args: argparse.Namespace) -> None:
     known = load_profile(args.profile) if args.profile else None
     kept = _may_write(args.out, args.profile, known, overwrite=args.overwrite)
     told = options.declared(args)
-    recordings = [open_recording(folder, answers=args.answers, declare=told).recording for folder in args.traces]
+    recordings = [
+        open_recording(folder, answers=args.answers, declare=told, gold=True).recording for folder in args.traces
+    ]
     replaced = sorted({r.bits for r in recordings} & kept)
     if replaced:
         raise ValueError(
@@ -101,7 +103,9 @@ def run(args: argparse.Namespace) -> None:
         if changed:
             option = "--profile" if scorer is None else "--from"
             raise ValueError(f"{', '.join(changed)} cannot be changed with {option}: its scorer is kept as it is")
-    other = None if args.handed_to is None else open_recording(args.handed_to, answers=args.answers).recording
+    other = (
+        None if args.handed_to is None else open_recording(args.handed_to, answers=args.answers, gold=True).recording
+    )
     steps = sum(len(r.traces) for r in recordings)
     with progress("fitting", steps, quiet=args.json) as advance:
         profile = fit(
@@ -173,11 +177,12 @@ def _show(profile: Profile, path: Path) -> None:
         told: dict[str, Any] = profile.evidence[f"{bits:g}"]
         threshold = profile.thresholds[bits]
         print(fill(f"at {bits:g} bits, on {profile.identity['task']}: {promised(told)}", NARROW))
+        accuracy = f"{100 * told['accuracy']:.1f} ({100 * told['full_accuracy']:.1f})"
         rows.append((
             f"{bits:g}", str(told["certified_items"]), str(told["losses"]), f"{told['p_value']:.2g}",
             f"{threshold:.5f}" if math.isfinite(threshold) else "never stops",
             f"{told['tokens']:.0f} of {told['full_tokens']:.0f}",
-            f"{100 * told['accuracy']:.1f} ({100 * told['full_accuracy']:.1f})",
+            accuracy if profile.fitted["label"] == "gold" else "-",
         ))  # fmt: skip
     names = ("bits", "items", "losses", "p", "threshold", "tokens", "accuracy % (full)")
     print_table("What it was certified on", names, rows, width=NARROW)

@@ -127,12 +127,13 @@ def _is_new_to_the_starter(asked: Sequence[str], values: str | None) -> bool:
 def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     log = Log(path, columns_of(args), gold=False, answers=args.answers, close=args.close)
     split = splitter(args.tokenizer)
-    longest, full = 0, True
+    longest, full, gold = 0, True, False
     asked: list[str] = []
     for text in log.texts():
         asked.append(mark_of_question(text.question))
         longest = max(longest, len(split(text.response)), len(text.tokens or ()))
         full = full and complete_signals(text)
+        gold = gold or text.answer is not None
     signals = Signals("top", k=TOP_K) if full else TEXT_ONLY
     manifest = manifest_of(
         model=log.model or path.name.partition(".")[0],
@@ -148,8 +149,9 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         import_texts(log.texts(), log.n, folder, manifest, split, advance)
     if not args.json:
         print(f"traces: {folder} ({log.n} texts, {log.answers} answers, {signals} signals)")
-        starts = " --from starter" if _is_new_to_the_starter(asked, FORMATS[log.answers].values) else ""
-        least = fewest_items(_RISK, _CONFIDENCE, scorer_is_known=bool(starts))
+        starts = gold and _is_new_to_the_starter(asked, FORMATS[log.answers].values)
+        least = fewest_items(_RISK, _CONFIDENCE, scorer_is_known=starts)
+        how = " --from starter" if starts else "" if gold else " --label final"
         few = f" (once there are {least} texts or more: fewer certify nothing)" if log.n < least else ""
-        suggest(f"bitcal fit {folder}{starts} --risk {_RISK:g} --out profile.json{few}")
+        suggest(f"bitcal fit {folder}{how} --risk {_RISK:g} --out profile.json{few}")
     return {"folder": str(folder), "n": log.n, "skipped": log.faults, "answers": log.answers, "signals": str(signals)}

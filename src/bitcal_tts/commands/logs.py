@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,13 @@ def add_columns(parser: Any) -> None:
 def columns_of(args: argparse.Namespace) -> Columns:
     """The columns that were told."""
     return Columns(args.question, args.response, args.answer, args.model, args.id)
+
+
+def as_told(args: argparse.Namespace) -> str:
+    """The same options for another command, as one would type them."""
+    names = (*(name for name, _ in _COLUMNS), "tokenizer", "answers", "close")
+    told = [f" --{name} {shlex.quote(value)}" for name in names if (value := getattr(args, name)) is not None]
+    return "".join(told)
 
 
 class Log:

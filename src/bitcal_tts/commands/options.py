@@ -18,6 +18,17 @@ USUAL_MODEL = "tiny-15m"
 API_KEY_VARIABLE = "BITCAL_API_KEY"
 
 
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text}")
+    return value
+
+
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """What to decode, and how."""
     group = parser.add_argument_group("model and task")
@@ -39,7 +50,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--execute", action="store_true", help="task code: run the Python the model writes, in a limited subprocess"
     )
     group.add_argument("--prompt", metavar="FILE", help="a prompt template with {question} in it")
-    group.add_argument("--n", type=int, help=f"number of problems ({USUAL_N}, or as many as the task has)")
+    group.add_argument("--n", type=positive, help=f"number of problems ({USUAL_N}, or as many as the task has)")
     group.add_argument("--skip-long", action="store_true", help="leave out problems that do not fit into the model")
 
 
@@ -82,7 +93,7 @@ def add_engine_options(group: Any) -> None:
         "--top-k", type=int, default=0, help="sample from so many of the likeliest; 0: all (%(default)s)"
     )
     group.add_argument("--min-p", type=float, default=0.0, help="least probability relative to the best (%(default)s)")
-    group.add_argument("--batch", type=int, default=100, help="rows decoded together (%(default)s)")
+    group.add_argument("--batch", type=positive, default=100, help="rows decoded together (%(default)s)")
     group.add_argument("--device", help="cpu or cuda (cuda where there is one)")
     group.add_argument("--compute-dtype", help="float32, bfloat16 or float16 (what the device multiplies natively)")
 
@@ -101,7 +112,7 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
     )
     add_declare(group)
     group.add_argument(
-        "--chunk-size", type=int, help="k: tokens between decisions (16 for the paper's methods, 1 for the others)"
+        "--chunk-size", type=positive, help="k: tokens between decisions (16 for the paper's methods, 1 for the others)"
     )
     group.add_argument("--min-tokens", help="the floor: a number, or auto for the mean solution length (by model)")
     group.add_argument(
@@ -165,7 +176,7 @@ def add_budgets(parser: argparse.ArgumentParser, default: list[int] | None) -> N
 def add_probes(parser: argparse.ArgumentParser) -> None:
     """Whether to make the model answer along the way."""
     parser.add_argument(
-        "--probes", type=int, nargs="?", const=16, metavar="K",
+        "--probes", type=positive, nargs="?", const=16, metavar="K",
         help="also make the model answer every K tokens (16) and at stated answers, for methods that end thinking",
     )  # fmt: skip
 
@@ -176,7 +187,7 @@ def add_ray(parser: argparse.ArgumentParser) -> None:
         "--ray", metavar="ADDRESS", help="decode on a Ray cluster: auto, host:6379, ray://host:10001, or local"
     )
     parser.add_argument(
-        "--ray-workers", type=int, metavar="N", help="engines on the cluster (one a GPU, or one for two cores)"
+        "--ray-workers", type=positive, metavar="N", help="engines on the cluster (one a GPU, or one for two cores)"
     )
 
 

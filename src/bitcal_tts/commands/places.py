@@ -21,7 +21,8 @@ def check_writable(out: Path) -> None:
             file.flush()
     except OSError as error:
         raise ValueError(
-            f"nothing can be written to {out}: making a file in {place} fails ({error.strerror}); choose another --out"
+            f"nothing can be written to {out}: making a file of a mebibyte in {place} fails ({error.strerror}); choose "
+            "another --out"
         ) from None
 
 

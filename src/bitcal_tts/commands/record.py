@@ -35,12 +35,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal record`."""
     options.add_model_options(parser)
     parser.add_argument("--out", type=options.folder, required=True, help="the trace folder")
-    parser.add_argument("--budget", type=int, default=512, help="hard cap on new tokens (%(default)s)")
+    parser.add_argument("--budget", type=options.positive, default=512, help="hard cap on new tokens (%(default)s)")
     parser.add_argument(
-        "--chunk-size", type=int, default=16, help="hidden states are compared every k tokens (%(default)s)"
+        "--chunk-size",
+        type=options.positive,
+        default=16,
+        help="hidden states are compared every k tokens (%(default)s)",
     )
     parser.add_argument(
-        "--block", type=int,
+        "--block", type=options.positive,
         help=f"items written together: what an interruption loses (the batch; {_FEW} where a processor decodes)",
     )  # fmt: skip
     options.add_probes(parser)
@@ -92,8 +95,6 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
     args.style = build.style_of(args)
     task = build.task_of(args)
     decoding = build.decoding_of(args)
-    if budget < 1:
-        raise ValueError(f"budget must be at least 1, got {budget}")
     n = build.items_asked(args, task)
     task.items(n, args.seed)  # bad options fail before a model is loaded
     cluster = _cluster(args, decoding) if args.ray else None

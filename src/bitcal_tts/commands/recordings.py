@@ -12,8 +12,10 @@ from bitcal_tts.commands.progress import note
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.checks import did_you_mean
 from bitcal_tts.halting.identity import Identity
+from bitcal_tts.halting.methods import build_method
 from bitcal_tts.tasks import Task
 from bitcal_tts.tasks.registry import restore_task
+from bitcal_tts.traces.replay import full_run
 from bitcal_tts.traces.store import TraceStore
 from bitcal_tts.traces.trace import Trace
 
@@ -45,9 +47,22 @@ class Opened:
 
 
 def open_recording(
-    folder: Path, *, answers: str | None = None, declare: Mapping[str, Any] | None = None, complete: bool = True
+    folder: Path,
+    *,
+    answers: str | None = None,
+    declare: Mapping[str, Any] | None = None,
+    complete: bool = True,
+    gold: bool = False,
 ) -> Opened:
-    """A recording; another answer format than its own is read anew from the same texts."""
+    """A recording; another answer format than its own is read anew from the same texts.
+
+    Args:
+        folder: Where it is.
+        answers: The format, if not its own.
+        declare: What is known of it and could not be read.
+        complete: Whether one that was not finished is refused.
+        gold: Whether nothing but a gold answer is right. Otherwise, where an item has none, what its text ends with is.
+    """
     store = open_store(folder, complete=complete)
     description = store.description
     if answers is not None and answers not in FORMATS:
@@ -65,6 +80,11 @@ def open_recording(
         description["probes"] = None
         traces = [replace(t, probes=None, signals=replace(t.signals, probes=False)) for t in traces]
     _tell_answered(folder, traces, task, asked=answers is not None and answers != usual)
+    without = sum(not trace.item.answer for trace in traces)
+    if without and not gold:
+        description["without_gold"] = without
+        note(f"note: {without:,} of {len(traces):,} items have no gold answer: right is what their full text ends with")
+        traces = _right_as_they_end(traces, description)
     return Opened(store, description, task, traces, store.identity.declare(declare or {}))
 
 
@@ -87,6 +107,21 @@ def task_of(description: Mapping[str, Any]) -> Task:
         split=description.get("split") or "test",
         execute=description.get("execute", False),
     )
+
+
+def _right_as_they_end(traces: Sequence[Trace], description: Mapping[str, Any]) -> list[Trace]:
+    """The same, of items without a gold answer with what the recorded text ends with."""
+    opening, close = description.get("thinking") or (None, None)
+    whole = build_method(
+        "complete", bits=description["bits"], budget=description["budget"], answers=description["answers"],
+        opening=opening, close=close,
+    ).parameters  # fmt: skip
+    return [
+        trace
+        if trace.item.answer
+        else replace(trace, item=replace(trace.item, answer=full_run(trace, whole).answer or ""))
+        for trace in traces
+    ]
 
 
 def _tell_answered(folder: Path, traces: Sequence[Trace], task: Task, *, asked: bool) -> None:

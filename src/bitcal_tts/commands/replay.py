@@ -133,6 +133,8 @@ def replay_recording(
     write_outcomes(out / "outcomes.parquet", done)
     where = os.path.relpath(store.folder, out)
     about = {"parameters": parameters, "manifest": store.manifest.to_dict(), "traces": where, "key": key}
+    if "without_gold" in description:
+        about["without_gold"] = description["without_gold"]
     if opened.identity.declared:
         about["declared"] = sorted(opened.identity.declared)
     write_json(out / "summary.json", {"schema": 1, **summary, **about})
@@ -155,7 +157,8 @@ def title_of(description: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str
     model = f"{description['model']} at {description['bits']:g} bits ({description.get('scheme') or 'scheme unknown'})"
     floors = {row["min_tokens"] for row in rows} - {None}
     floor = f", floor {floors.pop()}" if len(floors) == 1 else ""
-    return f"{model}, {description['task']}{style}, {decoding}, N={rows[0]['n']}{floor}"
+    ended = ", right: as the full text ends" if description.get("without_gold") else ""
+    return f"{model}, {description['task']}{style}, {decoding}, N={rows[0]['n']}{floor}{ended}"
 
 
 def _decoding(settings: dict[str, Any]) -> str:

@@ -45,9 +45,17 @@ class Run(NamedTuple):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal report`."""
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folders that run, replay or import wrote")
+    parser.add_argument(
+        "runs",
+        type=Path,
+        nargs="+",
+        metavar="RUN",
+        help="folders that run or replay wrote, or import of released records",
+    )
     parser.add_argument("--out", type=options.folder, help="a folder for page, tables and figures (the first run's)")
-    parser.add_argument("--items", type=int, default=60, help="problems a run in the item browser (%(default)s)")
+    parser.add_argument(
+        "--items", type=options.positive, default=60, help="problems a run in the item browser (%(default)s)"
+    )
     options.add_json(parser)
 
 
@@ -118,7 +126,8 @@ def _subtitle(run: Run) -> str:
     took = describe(run.store)
     energy = "" if took["joules"] is None else f", {took['joules']:,.0f} J"
     decoded = f"{took['tokens']:,} tokens decoded in {took['seconds']:.0f} s{energy}"
-    return f"{title_of(run.store.description, run.summary['rows'])}; {decoded}"
+    description = {**run.store.description, "without_gold": run.summary.get("without_gold")}
+    return f"{title_of(description, run.summary['rows'])}; {decoded}"
 
 
 def _browsed(run: Run, n_items: int) -> dict[str, Any]:
@@ -140,8 +149,8 @@ def read_summary(folder: Path) -> dict[str, Any]:
         summary = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         replays = sorted(path.parent for path in folder.glob("replays/*/summary.json"))
-        there = f"; {replays[-1]} has one" if replays else ""
-        raise TraceError(f"{folder} has no summary.json: bitcal run, replay and import write one{there}") from None
+        there = f"; {replays[-1]} has one" if replays else f": bitcal replay {folder}"
+        raise TraceError(f"{folder} has no summary.json, which bitcal run and replay write{there}") from None
     except ValueError as error:
         raise TraceError(f"{path} is not JSON: {error}") from None
     if (

@@ -77,7 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--escalate-to", metavar="URL", help="a second server, which goes on with what a method escalates"
     )
     parser.add_argument("--escalate-bits", type=float, help="its weight precision, where it cannot be read")
-    parser.add_argument("--escalate-after", type=int, metavar="TOKENS",
+    parser.add_argument("--escalate-after", type=options.positive, metavar="TOKENS",
                         help="and with what is not settled after so many tokens")  # fmt: skip
     parser.add_argument("--style", choices=("instruct", "thinking"),
                         help="what enable_thinking is set to by default (the profile's)")  # fmt: skip
@@ -99,15 +99,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                        help=f"keep the texts of the sampled requests too, as {TEXTS} in the same folder, a log that "
                        "bitcal audit reads")  # fmt: skip
     options.add_answers(parser, "number")
-    parser.add_argument("--budget", type=int, help=f"most tokens of any request (the profile's; {_BUDGET}, or less "
-                        "where the model has little room)")  # fmt: skip
+    parser.add_argument("--budget", type=options.positive,
+                        help=f"most tokens of any request (the profile's; {_BUDGET}, or less where the model has "
+                        "little room)")  # fmt: skip
     parser.add_argument("--temperature", type=float, help="where a client does not say (1, or the profile's)")
     options.add_declare(parser)
     parser.add_argument("--api-key", metavar="KEY", default=os.environ.get("BITCAL_SERVE_KEY"),
                         help="that clients must send (BITCAL_SERVE_KEY)")  # fmt: skip
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME",
                         help="another name by which clients address it")  # fmt: skip
-    parser.add_argument("--max-open", type=int, default=256, help="requests at once (%(default)s)")
+    parser.add_argument("--max-open", type=options.positive, default=256, help="requests at once (%(default)s)")
     parser.add_argument("--json", action="store_true", help="status as JSON")
     parser.add_argument("--config", metavar="FILE", help="the same options as YAML")
 
@@ -117,7 +118,9 @@ def run(args: argparse.Namespace) -> None:
     if args.action == "status":
         _status(args)
         return
-    if (args.upstream is None) == (not args.demo):
+    if args.upstream is not None and args.demo:
+        raise ValueError("--demo brings its own server: leave it out, or --upstream")
+    if args.upstream is None and not args.demo:
         raise ValueError("say which server: --upstream URL, or --demo for a model in the box")
     _check_port(args.host, args.port)
     if args.host not in LOCAL and not args.api_key:
@@ -277,6 +280,8 @@ def _status(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps({"schema": 1, "pilots": known}))
         return
+    if not known:
+        print("no request has come yet")
     for one in known:
         print("\n".join(fill(line, NARROW, subsequent_indent="  ") for line in in_words(one)), end="\n\n")
 

@@ -30,8 +30,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rescore", type=_bits, default=[], metavar="BITS", help="precisions for the text of the first folder"
     )
-    parser.add_argument("--n", type=int, help="score the first N items only (all)")
-    parser.add_argument("--batch", type=int, default=32, help="texts scored together (%(default)s)")
+    parser.add_argument("--n", type=options.positive, help="score the first N items only (all)")
+    parser.add_argument("--batch", type=options.positive, default=32, help="texts scored together (%(default)s)")
     parser.add_argument("--device", help="cpu or cuda (cuda where there is one)")
     parser.add_argument("--compute-dtype", help="float32, bfloat16 or float16 (as recorded)")
     parser.add_argument("--min-tokens", help="the floor: boundaries before it are not looked at (by model)")

@@ -35,8 +35,8 @@ def accuracy_and_tokens(rows: Sequence[Row]) -> Any:
     groups, methods = _groups(shown), _methods(shown)
     figure, (left, right) = _pair(len(groups), 2.8)
     for i, (method, style) in enumerate(styles_of(methods).items()):
-        cells = [_cell(shown, group, method) for group in groups]
-        at = [g + offset(i, len(methods)) for g in range(len(groups))]
+        places = _places(shown, groups, method)
+        at, cells = [g + offset(i, len(methods)) for g in places], list(places.values())
         errors = [
             [100 * (c["accuracy"] - c["accuracy_low"]) for c in cells],
             [100 * (c["accuracy_high"] - c["accuracy"]) for c in cells],
@@ -65,8 +65,8 @@ def premature_stops(rows: Sequence[Row]) -> Any:
         strict=True,
     ):
         for i, (method, style) in enumerate(styles_of(methods).items()):
-            values = [100 * _cell(shown, group, method)[key] for group in groups]
-            at = [g + offset(i, len(methods)) for g in range(len(groups))]
+            places = _places(shown, groups, method)
+            values, at = [100 * cell[key] for cell in places.values()], [g + offset(i, len(methods)) for g in places]
             bars = axes.bar(at, values, **bar(style, len(methods), method))
             crowded = len(groups) > _WIDE
             axes.bar_label(bars, fmt="%.1f", fontsize=6 if crowded else 7, padding=1, rotation=90 if crowded else 0)
@@ -168,8 +168,10 @@ def _several_budgets(rows: Sequence[Row]) -> bool:
 
 
 def _at_largest_budget(rows: Sequence[Row]) -> list[Row]:
-    largest = max(row["budget"] for row in rows)
-    return [row for row in rows if row["budget"] == largest]
+    """Of every group at its own, where they share none."""
+    budgets = {group: {row["budget"] for row in rows if _group(row) == group} for group in _groups(rows)}
+    shared = set.intersection(*budgets.values())
+    return [row for row in rows if row["budget"] == max(shared or budgets[_group(row)])]
 
 
 def _group(row: Row) -> _Group:
@@ -184,8 +186,10 @@ def _methods(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row["method"] for row in rows))
 
 
-def _cell(rows: Sequence[Row], group: _Group, method: str) -> Row:
-    return next(r for r in rows if _group(r) == group and r["method"] == method)
+def _places(rows: Sequence[Row], groups: Sequence[_Group], method: str) -> dict[int, Row]:
+    """A method's rows by the number of their group: not every group has every method."""
+    found = {_group(row): row for row in rows if row["method"] == method}
+    return {i: found[group] for i, group in enumerate(groups) if group in found}
 
 
 def _over_budgets(rows: Sequence[Row], group: _Group, method: str) -> list[Row]:

@@ -14,10 +14,16 @@ ENERGY = (
 
 
 def paper_tables(rows: Sequence[Row]) -> str:
-    """Table 1 at the largest budget that all models share, then a sweep over budgets for each model."""
-    budgets = sorted(set.intersection(*(_budgets(part) for part in split(rows).values())))
-    parts = [f"# Tables in the paper's layout\n\n## Table 1: B = {budgets[-1]}\n\n{main_table(rows, budgets[-1])}"]
-    for name, part in split(rows).items():
+    """Table 1 at the largest budget that all models share, or of each at its own; then their sweeps over budgets."""
+    models = split(rows)
+    shared = set.intersection(*map(_budgets, models.values()))
+    parts = ["# Tables in the paper's layout"]
+    if shared:
+        parts.append(f"## Table 1: B = {max(shared)}\n\n{main_table(rows, max(shared))}")
+    else:
+        largest = {name: max(_budgets(part)) for name, part in models.items()}
+        parts += [f"## {name}: B = {b}\n\n{main_table(models[name], b)}" for name, b in largest.items()]
+    for name, part in models.items():
         if len(_budgets(part)) > 1:
             parts.append(f"## {name} across budgets\n\n{budget_sweep(part)}")
             parts.append(f"## {name} across budgets, savings\n\n{partial_sweep(part)}")

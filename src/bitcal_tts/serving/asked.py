@@ -59,6 +59,14 @@ class Asked:
     profile: str | None = None
     trace: bool = False
 
+    @property
+    def before(self) -> str | None:
+        """What the model is told before the question: nothing, a system prompt, or that there is more than that."""
+        told = self.messages[:-1]
+        if not told:
+            return None
+        return told[0]["content"] if [one["role"] for one in told] == ["system"] else f"{len(told)} earlier messages"
+
 
 def read_asked(body: Mapping[str, Any], *, chat: bool, temperature: float) -> Asked | str:
     """What a body asks for; or, in words, why it is not controlled.

@@ -120,7 +120,7 @@ def states(folder: Path) -> dict[str, dict[str, Any]]:
     if not (folder / FILE).exists():
         raise StateError(
             f"there is no autopilot's state in {folder}: bitcal serve --risk 0.02 keeps one (see --state); a sidecar "
-            "with a profile, or the demo, has no autopilot, and tells what it does at /metrics"
+            "with a profile has no autopilot, nor has the demo with its own, and both tell what they do at /metrics"
         )
     with _told(folder):
         database = sqlite3.connect(f"file:{folder / FILE}?mode=ro", uri=True)

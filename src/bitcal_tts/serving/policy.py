@@ -109,7 +109,11 @@ class Planner:
                 f"the prompt has {prompt.tokens:,} tokens, and the model takes {engine.max_positions:,}"
             )
         identity = engine.identity(Decoding(**{**vars(asked.decoding), "seed": 0}))
-        identity = identity.with_known(template_options={**engine.template_options, **asked.options})
+        identity = identity.with_known(system=asked.before)
+        if asked.chat:
+            identity = identity.with_known(template_options={**engine.template_options, **asked.options})
+        else:
+            identity = identity.with_known(template_sha256="a raw prompt", template_options={})
         unexpected = thinking is not None and engine.thinking is None
         if thinking is not None and unexpected:
             identity = identity.with_known(style=style_of(thinking), thinking=list(thinking))

@@ -52,10 +52,10 @@ async function column(id, body, signal) {
   const decision = box.querySelector(".decision"), place = box.querySelector(".chart");
   text.replaceChildren(); decision.textContent = ""; decision.className = "decision"; place.replaceChildren();
   const began = performance.now(), looks = [];
-  let tokens = 0, account = null, threshold = null, said = "", usage = null, waiting = false;
+  let tokens = 0, account = null, threshold = null, usage = null, waiting = false, passed = false;
   const show = () => {
     waiting = false;
-    facts(list, [["tokens", String(usage?.completion_tokens ?? tokens)], ["seconds", ((performance.now() - began) / 1000).toFixed(1)], ["answer", account ? account.answer ?? "none" : "…"]]);
+    facts(list, [["tokens", String(usage?.completion_tokens ?? tokens)], ["seconds", ((performance.now() - began) / 1000).toFixed(1)], ["answer", account ? account.answer ?? "none" : passed ? "not read" : "…"]]);
     if (looks.length) {
       place.hidden = false;
       place.replaceChildren(chart([looks], { bar: threshold, xlabel: "tokens" }), make("p", { class: "legend" }, "Score at each look; from the dashed line on it stops."));
@@ -67,6 +67,7 @@ async function column(id, body, signal) {
     throw new Error(told?.error?.message ?? `HTTP ${answer.status}`);
   }
   const how = answer.headers.get("x-bitcal") ?? "";
+  passed = !how.startsWith("controlled");
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   for (;;) {
@@ -79,8 +80,8 @@ async function column(id, body, signal) {
       if (!line.startsWith("data: ") || line === "data: [DONE]") continue;
       const event = JSON.parse(line.slice(6));
       if (event.error) throw new Error(event.error.message);
-      const delta = event.choices?.[0]?.delta;
-      if (delta?.content) said += delta.content;
+      const delta = event.choices?.[0]?.delta, said = (delta?.reasoning_content ?? "") + (delta?.content ?? "");
+      if (passed && said) { text.append(said); text.scrollTop = text.scrollHeight; }
       usage = event.usage ?? usage;
       const told = event.bitcal;
       if (told?.tokens) {
@@ -105,7 +106,7 @@ async function column(id, body, signal) {
     const pilot = account.autopilot ? `; autopilot ${account.autopilot.phase}, this one ${account.autopilot.role}` : "";
     decision.textContent = `${account.method}: ${account.reason} after ${account.step ?? account.used} of ${account.cap} tokens${score}${pilot}`;
   } else decision.textContent = how;
-  return { tokens: usage?.completion_tokens ?? tokens, seconds, answer: account?.answer ?? said.trim(), stopped: (account?.step ?? null) !== null };
+  return { tokens: usage?.completion_tokens ?? tokens, seconds, answer: account?.answer ?? null, passed, stopped: (account?.step ?? null) !== null };
 }
 
 // What stopping came to: a sentence, and whether it is good news. Two texts of one model may differ though nothing was stopped.
@@ -113,6 +114,7 @@ function judge(ours, theirs) {
   const same = ours.answer === theirs.answer, saved = 1 - ours.tokens / Math.max(1, theirs.tokens);
   const answer = same ? "Same answer" : `Another answer (${ours.answer || "none"}, not ${theirs.answer || "none"})`;
   const counts = `${ours.tokens} tokens with BitCal, ${theirs.tokens} without`;
+  if (ours.passed) return [`Passed on to the server as it is, and not stopped: ${counts}.`, ""];
   if (!ours.stopped) return [`Nothing was stopped: ${counts}. ${answer}${same ? "" : ": the model wrote two texts"}.`, ""];
   const less = saved >= 0 ? `${percent(saved)} fewer tokens` : `${percent(-saved)} more tokens: the two texts differ before the stop`;
   return [`${answer}, ${less}: ${counts}.`, same ? "good" : "error"];
