@@ -161,7 +161,7 @@ def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.Captur
         (["run", "--conf", "c.yaml"], "there is no option --conf (did you mean --config?)"),
         (["record"], "the following arguments are required: --out"),
         (["replay", "nowhere"], "nowhere is not a trace folder"),
-        (["replay", "nowhere", "--chunk-size", "x"], "invalid int value: 'x'"),
+        (["replay", "nowhere", "--chunk-size", "x"], "--chunk-size: must be a whole number of at least 1, got x"),
         (["run", "--methods", "settled"], "method 'settled' needs a profile"),
         (["run", "--methods", "fixd"], "unknown method 'fixd'"),
         (["fly"], "there is no command 'fly'"),
@@ -179,7 +179,9 @@ def test_bad_methods_and_parameters(store: Any, capsys: pytest.CaptureFixture[st
     assert "unknown parameter 'gama'" in fails(capsys, "replay", folder, "--set", "gama=2")
     assert "gamma must be above 0" in fails(capsys, "replay", folder, "--set", "gamma=0")
     assert "bits cannot be set" in fails(capsys, "replay", folder, "--set", "bits=3")
-    assert "chunk_size must be a whole number" in fails(capsys, "replay", folder, "--chunk-size", "0")
+    assert "--chunk-size: must be a whole number of at least 1, got 0" in fails(
+        capsys, "replay", folder, "--chunk-size", "0"
+    )
     assert "tail must be true or false, got 'no'" in fails(capsys, "replay", folder, "--set", "tail=no")
     assert "--set takes NAME=VALUE" in fails(capsys, "replay", folder, "--set", "gamma")
     assert "a budget of 193 needs more" in fails(capsys, "replay", folder, "--budgets", "193", "--methods", "fixed")
@@ -533,6 +535,32 @@ def log(tmp_path: Path) -> Path:
     lines = [json.dumps({"question": f"What is 3 + 4, {i}?", "response": text, "answer": "7"}) for i in range(50)]
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
+
+
+def test_where_no_answer_is_known_a_text_is_right_as_it_ends(
+    log: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Not wrong: what nobody knows is not nought."""
+    records = [{"question": f"What is 3 + 4, {i}?", "response": f"It is {7 + (i == 0) * 2}.\n#### {7 + (i == 0) * 2}\n"
+                "Let me check that once more: 3 + 4 = 7.\n#### 7"} for i in range(50)]  # fmt: skip
+    log.write_text("\n".join(map(json.dumps, records)))
+    folder = str(tmp_path / "traces")
+    assert main(["import", str(log), "--bits", "4", "--answers", "gsm8k", "--out", folder]) == 0
+    assert f"next: bitcal fit {folder} --label final --risk 0.02" in capsys.readouterr().out
+    assert main(["replay", folder, "--methods", "fixed,complete"]) == 0
+    told = capsys.readouterr()
+    assert "note: 50 of 50 items have no gold answer: right is what their full text ends with" in told.err
+    said = " ".join(told.out.split())
+    assert "Decoded to the end, 100.0 % are right" in said and "right: as the full text ends" in said
+    assert main(["replay", folder, "--methods", "fixed,complete", "--json"]) == 0
+    fixed, complete = json.loads(capsys.readouterr().out)["rows"]
+    assert fixed["accuracy"] == 1.0 and fixed["lost_correct_rate"] == 0.0
+    assert complete["savings"] > 0 and complete["lost_correct_rate"] == 1 / 50
+    profile = str(tmp_path / "p.json")
+    assert main(["fit", folder, "--risk", "0.3", "--confidence", "0.8", "--out", profile]) == 2  # gold is not known
+    assert "use --label final" in capsys.readouterr().err
+    assert main(["explain", folder, "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["answer"] == "7"
 
 
 def test_a_starter_is_named_where_it_has_not_met_most_of_the_questions() -> None:

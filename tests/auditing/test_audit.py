@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import math
@@ -18,6 +19,7 @@ from bitcal_tts.auditing.findings import scored
 from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, fold_of, walk_texts
 from bitcal_tts.calibration.recording import mark_of_question
 from bitcal_tts.cli import main
+from bitcal_tts.commands.logs import as_told
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.logs import LoggedText
 from bitcal_tts.logs.counting import splitter
@@ -102,6 +104,9 @@ def test_people_see_a_table_and_sentences(log: Path, capsys: pytest.CaptureFixtu
     *lines, following = shown.splitlines()
     assert max(map(len, lines)) <= 80
     assert following == f"next: bitcal import {log} --bits BITS --out traces/logs"  # in one piece, however long
+    typed = argparse.Namespace(question="a b", response="c", answer=None, model=None, id=None, tokenizer=None)
+    typed.answers, typed.close = "number", None
+    assert as_told(typed) == " --question 'a b' --response c --answers number"
     told = " ".join(shown.split())
     assert "settled" in told and "% of all tokens reach the answer" in told
     assert "can be promised (confidence 0.9)" in told or "more texts" in told or "cannot be promised" in told
