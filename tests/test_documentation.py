@@ -65,7 +65,7 @@ def test_the_code_of_a_page_runs(page: str, probed: Any, monkeypatch: pytest.Mon
     before = dict(RULES)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "traces").mkdir()
-    (tmp_path / "traces" / "tiny").symlink_to(probed.folder)
+    (tmp_path / "traces" / "calibration").symlink_to(probed.folder)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
     assert blocks
     told: dict[str, Any] = {}

@@ -32,12 +32,12 @@ EXAMPLE = """example:
   bitcal fit traces/logs --risk 0.02 --out profile.json
   bitcal replay traces/logs --methods fixed,complete,stated,settled --profile profile.json
 
-  bitcal import results/raw/exp_Qwen_Qwen2.5-7B-Instruct_1775428350.jsonl --out runs/paper-7b
+  bitcal import exp_Qwen_Qwen2.5-7B-Instruct_1775428350.jsonl --out runs/paper-7b
   bitcal report runs/paper-7b
 
 A log is JSONL, JSON, CSV or Parquet, plain or compressed, with a question, a response and a gold answer under any
-names, or a chat log with or without log-probabilities. Records that the paper released are told by their columns, and
-their numbers are computed as the paper's were (docs/reproducing-the-paper.md)."""
+names, or a chat log with or without log-probabilities. Records that the paper released (in its own repository) are told
+by their columns, and their numbers are computed as the paper's were (docs/reproducing-the-paper.md)."""
 
 _RISK, _CONFIDENCE = 0.02, 0.9  # of the fit that is told of as the next step
 METHOD_ORDER = ("fixed", "adaptive", "bitcal_tts")

@@ -53,6 +53,7 @@ def open_recording(
     declare: Mapping[str, Any] | None = None,
     complete: bool = True,
     gold: bool = False,
+    quiet: bool = False,
 ) -> Opened:
     """A recording; another answer format than its own is read anew from the same texts.
 
@@ -61,6 +62,7 @@ def open_recording(
         answers: The format, if not its own.
         declare: What is known of it and could not be read.
         complete: Whether one that was not finished is refused.
+        quiet: Whether nothing is said about its answers: it was, or will be.
         gold: Whether nothing but a gold answer is right. Otherwise, where an item has none, what its text ends with is.
     """
     store = open_store(folder, complete=complete)
@@ -79,11 +81,16 @@ def open_recording(
         )
         description["probes"] = None
         traces = [replace(t, probes=None, signals=replace(t.signals, probes=False)) for t in traces]
-    _tell_answered(folder, traces, task, asked=answers is not None and answers != usual)
+    if not quiet:
+        _tell_answered(folder, traces, task, asked=answers is not None and answers != usual)
     without = sum(not trace.item.answer for trace in traces)
     if without and not gold:
         description["without_gold"] = without
-        note(f"note: {without:,} of {len(traces):,} items have no gold answer: right is what their full text ends with")
+        if not quiet:
+            note(
+                f"note: {without:,} of {len(traces):,} items have no gold answer: right is what their full text ends "
+                "with"
+            )
         traces = _right_as_they_end(traces, description)
     return Opened(store, description, task, traces, store.identity.declare(declare or {}))
 

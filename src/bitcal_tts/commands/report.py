@@ -30,7 +30,7 @@ from bitcal_tts.traces.trace import Trace, TraceError
 EXAMPLE = """example:
   bitcal report runs/tiny-15m-4bit-gsm_symbolic-instruct-t0-s0-n200
   bitcal report runs/at-16-bits runs/at-4-bits runs/at-2-bits --out compared
-  bitcal import results/raw/exp_Qwen_Qwen2.5-7B-Instruct_1775428350.jsonl --out paper && bitcal report paper
+  bitcal import exp_Qwen_Qwen2.5-7B-Instruct_1775428350.jsonl --out paper && bitcal report paper
 
 The page opens from disk, with no network. Beside it: tables.md in the paper's layout, and the figures."""
 
@@ -170,7 +170,7 @@ def browsed(traces: Path, summary: dict[str, Any], n: int) -> list[dict[str, Any
 
 
 def _browsed_items(traces: Path, summary: dict[str, Any], n: int) -> list[dict[str, Any]]:
-    opened = open_recording(traces, answers=summary.get("key", {}).get("answers"))
+    opened = open_recording(traces, answers=summary.get("key", {}).get("answers"), quiet=True)
     by_budget: dict[int, list[Any]] = {}
     for method in map(restore, summary["parameters"]):
         by_budget.setdefault(method.parameters.budget, []).append(method)

@@ -48,8 +48,6 @@ def _bits(text: str) -> list[float]:
 
 def run(args: argparse.Namespace) -> None:
     """Measure, print, and write."""
-    if args.n is not None and args.n < 1:
-        raise ValueError(f"n must be at least 1, got {args.n}")
     stores = [open_store(folder) for folder in args.traces]
     recorded = []
     for store in stores:

@@ -106,7 +106,7 @@ def record(
         if there > n and not store.complete:
             raise TraceError(
                 f"{folder} was begun with {there:,} items, and is to have {n:,} now: finish it with --n {there}, or "
-                "choose another --out"
+                "choose another --out (long problems come first, so that a part of them is no sample of all)"
             )
         if there > n:  # what is there stays, though fewer were asked for
             drawn, items = _draw(there, seed, engine, task, budget, skip_long=skip_long)
