@@ -13,6 +13,7 @@ import pytest
 
 from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.cli import main
+from bitcal_tts.evaluation.figures import draw_all
 from bitcal_tts.evaluation.page import render_page
 
 
@@ -39,6 +40,12 @@ def test_runs_that_share_no_budget_and_no_method_are_one_page(run_folder: Path, 
     tables = (tmp_path / "both" / "tables.md").read_text()
     assert "at 2 bits, instruct: B = 96" in tables and "bits, instruct: B = 192" in tables
     assert (tmp_path / "both" / "figures" / "accuracy_and_tokens.png").exists()
+    swept = json.loads((run_folder / "summary.json").read_text())["rows"]
+    alone = [{**swept[0], "bits": 8.0}]
+    figures = draw_all([*told["rows"], *alone], tmp_path / "points")
+    assert "budget_sweep" not in [path.stem for path in figures]  # none of them has several budgets
+    figures = draw_all([*told["rows"], *swept], tmp_path / "curves")
+    assert "budget_sweep" in [path.stem for path in figures]  # the second has
 
 
 def test_a_method_looks_the_same_in_every_figure() -> None:
@@ -62,8 +69,6 @@ def test_figures_are_written_and_the_same_each_time(run_folder: Path) -> None:
 
 
 def test_one_budget_is_no_sweep(run_folder: Path, tmp_path: Path) -> None:
-    from bitcal_tts.evaluation.figures import draw_all
-
     rows = json.loads((run_folder / "summary.json").read_text())["rows"]
     assert (tmp_path / "budget_sweep.png") not in draw_all([row for row in rows if row["budget"] == 128], tmp_path)
     assert (tmp_path / "budget_sweep.png") in draw_all(rows, tmp_path)

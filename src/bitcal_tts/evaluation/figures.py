@@ -24,7 +24,7 @@ def draw_all(rows: Sequence[Row], folder: Path) -> list[Path]:
         "premature_stops": premature_stops,
         "pareto": pareto,
     }
-    if _several_budgets(rows):
+    if any(_several_budgets([row for row in rows if _group(row) == group]) for group in _groups(rows)):
         drawings["budget_sweep"] = budget_sweep  # of one it would be a chart of one point
     return [draw_to(folder / name, lambda d=draw: d(rows)) for name, draw in drawings.items()]  # type: ignore[misc]
 
@@ -104,8 +104,10 @@ def pareto(rows: Sequence[Row]) -> Any:
 
 
 def budget_sweep(rows: Sequence[Row]) -> Any:
-    """Accuracy with intervals, and tokens, as the budget grows; at the first model and precision."""
-    group, methods = _groups(rows)[0], _methods(rows)
+    """Accuracy with intervals, and tokens, as the budget grows; at the first model and precision that has several."""
+    parts = ([row for row in rows if _group(row) == group] for group in _groups(rows))
+    rows = next(part for part in parts if _several_budgets(part))
+    group, methods = _group(rows[0]), _methods(rows)
     figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.8))
     for i, (method, style) in enumerate(styles_of(methods).items()):
         cells = _over_budgets(rows, group, method)
