@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bitcal_tts.auditing.crossfit import candidates_of, crossed, fit_folds, loosest
-from bitcal_tts.auditing.findings import scored
+from bitcal_tts.auditing.findings import _simpler, scored
 from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, fold_of, walk_texts
 from bitcal_tts.calibration.recording import mark_of_question
 from bitcal_tts.cli import main
@@ -366,3 +366,15 @@ def test_simple_rules_read_the_reasoning_and_not_the_write_up() -> None:
     ]
     stops = walk_texts(texts, Setting("gsm8k", "</think>")).stated.cut(1.0)
     assert stops.halted.tolist() == [False, True]
+
+
+def test_where_waiting_for_the_answer_is_the_better_rule_that_is_said() -> None:
+    def row(method: str, share: float, lost: float) -> dict[str, Any]:
+        return {"method": method, "share": share, "lost_correct_rate": lost}
+
+    gates = [row("settled", 0.75, 0.02), row("settled", 0.9, 0.0)]
+    (said,) = _simpler([*gates, row("complete", 0.584, 0.0)])
+    assert said.startswith("complete, which stops when the answer is written out, needs 58.4 % of the tokens")
+    assert _simpler([*gates, row("complete", 0.8, 0.0)]) == []  # a gate needs fewer
+    assert _simpler([*gates, row("complete", 0.584, 0.01)]) == []  # or loses less
+    assert _simpler([row("complete", 0.584, 0.0)]) == []
