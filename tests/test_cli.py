@@ -17,11 +17,13 @@ import pytest
 from short_task import SHORT
 
 from bitcal_tts.cli import COMMANDS, main
+from bitcal_tts.commands import compared
 from bitcal_tts.commands import progress as progress_module
 from bitcal_tts.commands.progress import progress
 from bitcal_tts.commands.record import next_step
 from bitcal_tts.engines.graphs import CaptureWarning
 from bitcal_tts.evaluation.verdict import verdict
+from bitcal_tts.traces.store import TraceStore
 
 SMALL = ["--model", "tiny-1m", "--bits", "32", "--n", "6", "--batch", "6"]
 FIELDS = {
@@ -508,6 +510,9 @@ def test_what_is_misspelt_is_named_before_what_is_missing(capsys: pytest.Capture
     with pytest.raises(SystemExit, match="0"):
         main(["help"])
     assert "commands:" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        main(["help", "report"])
+    assert "usage: bitcal report" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["doctor"]])
@@ -578,7 +583,7 @@ def test_a_starter_is_named_where_it_has_not_met_most_of_the_questions() -> None
 @pytest.mark.parametrize(
     ("n", "step"),
     [
-        (89, "the same command with --n 90 or more: fewer certify nothing"),
+        (89, "the same command with --n 90 or more: fewer certify no promise of 5 %"),
         (200, "bitcal fit here --risk 0.05 --out profile.json"),
         (228, "bitcal fit here --risk 0.02 --out profile.json"),
         (460, "bitcal fit here --risk 0.01 --out profile.json"),
@@ -675,6 +680,33 @@ def test_the_verdict_measures_against_what_it_names() -> None:
     ]  # fmt: skip
     assert "complete saves 25.0 % of them" in verdict(rows, tests)
     assert "adaptive saves 37.5 % of them" in verdict(rows[:2], tests)
+
+
+def test_a_comparison_that_is_lost_is_told_with_its_interval_and_what_saves_most() -> None:
+    def row(method: str, savings: float, lost: float = 0.0) -> dict[str, Any]:
+        return {"method": method, "target": 0.01, "certified": False, "savings": savings, "lost_correct_rate": lost}
+
+    rows = [row("settled", 0.315), row("cusum", 0.388), row("complete", 0.416)]
+    tests: dict[str, Any] = {
+        "target": 0.01,
+        "best_other": "cusum",
+        "tokens": [
+            {"method": "settled", "against": "cusum", "fewer_tokens": {"value": -0.119, "low": -0.34, "high": 0.052}}
+        ],
+        "accuracy": [{"against": "cusum", "difference": 0.0, "verdict": "not resolved", "p_corrected": 1.0}],
+    }
+    told = compared._verdict(rows, tests)
+    assert "cusum, 38.8 %: 11.9 % more tokens [-5.2, 34.0], accuracy" in told
+    assert told.endswith("complete, which waits until the answer is written out, saves 41.6 % and loses 0.0 %.")
+    tests["tokens"][0]["fewer_tokens"] = {"value": 0.005, "low": -0.035, "high": 0.043}
+    told = compared._verdict([*rows[:2], row("complete", 0.2)], tests)
+    assert "0.5 % fewer tokens [-3.5, 4.3]" in told and "complete" not in told
+
+
+def test_logs_of_one_model_can_be_given_its_name(log: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    assert main(["import", str(log), "--model-name", "my-model", "--bits", "4", "--out", str(folder), "--json"]) == 0
+    assert TraceStore.open(folder).identity["model"] == "my-model"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

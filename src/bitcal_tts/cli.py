@@ -134,7 +134,9 @@ def _main(argv: Sequence[str] | None) -> int:
     if not arguments:
         print(_START, flush=True)
         return 0
-    args = parse(["--help"] if arguments == ["help"] else arguments)
+    if arguments[0] == "help":
+        arguments = [*arguments[1:2], "--help"]
+    args = parse(arguments)
     with warnings.catch_warnings():
         for kind in _NOTED:
             warnings.simplefilter("always", kind)

@@ -103,7 +103,8 @@ def test_people_see_a_table_and_sentences(log: Path, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     *lines, following = shown.splitlines()
     assert max(map(len, lines)) <= 80
-    assert following == f"next: bitcal import {log} --bits BITS --out traces/logs"  # in one piece, however long
+    name = log.name.partition(".")[0]
+    assert following == f"next: bitcal import {log} --bits BITS --out traces/{name}"  # in one piece, however long
     typed = argparse.Namespace(question="a b", response="c", answer=None, model=None, id=None, tokenizer=None)
     typed.answers, typed.close = "number", None
     assert as_told(typed) == " --question 'a b' --response c --answers number"
@@ -120,7 +121,10 @@ def test_without_gold_another_answer_is_a_loss(log: Path, capsys: pytest.Capture
     assert settled["accuracy"] is settled["full_accuracy"] is None
     assert settled["share"] < 1.0 and settled["lost_correct_rate"] < 0.15
     assert main(["audit", str(path)]) == 2
-    assert "has no gold answer (--label final needs none)" in capsys.readouterr().err
+    assert (
+        "has no gold answer (--answer NAME says which column it is in; --label final needs none)"
+        in capsys.readouterr().err
+    )
 
 
 def test_bad_records_are_told_and_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

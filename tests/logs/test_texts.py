@@ -103,7 +103,7 @@ def test_what_a_record_lacks_is_named(tmp_path: Path) -> None:
     assert [fault.why for fault in found[1:]] == [
         "has no response",
         "has no question",
-        "has no gold answer (--label final needs none)",
+        "has no gold answer (--answer NAME says which column it is in; --label final needs none)",
         "holds half a surrogate pair, which is no text",
     ]
     without = texts(tmp_path, good, {**good, "gold": None}, gold=False)

@@ -124,7 +124,9 @@ def run(args: argparse.Namespace) -> None:
     _show(shapes, rows)
     if args.out:
         say(f"written: {args.out / 'audit.json'} and {args.out / 'audit.html'}")
-    suggest(f"bitcal import {shlex.quote(str(args.files[0]))}{as_told(args)} --bits BITS --out traces/logs")
+    first = args.files[0]
+    folder = shlex.quote(f"traces/{first.name.partition('.')[0]}")
+    suggest(f"bitcal import {shlex.quote(str(first))}{as_told(args)} --bits BITS --out {folder}")
 
 
 def _served(args: argparse.Namespace) -> Served | None:

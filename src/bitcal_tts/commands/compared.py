@@ -52,11 +52,19 @@ def _verdict(rows: Sequence[Row], tests: Row) -> str:
         return f"{saves}; no other rule that saves any loses so little."
     fewer = next(test["fewer_tokens"] for test in tests["tokens"] if test["against"] == best)
     accuracy = next(test for test in tests["accuracy"] if test["against"] == best)
-    few = 100 * fewer["value"]
-    return (
-        f"{saves}, the best other rule, {best}, {100 * at[best]['savings']:.1f} %: {abs(few):.1f} % "
-        f"{'fewer' if few >= 0 else 'more'} tokens [{100 * fewer['low']:.1f}, {100 * fewer['high']:.1f}], accuracy "
+    value, *interval = (100 * fewer[key] for key in ("value", "low", "high"))
+    word, (low, high) = ("fewer", interval) if value >= 0 else ("more", [-end for end in reversed(interval)])
+    told = (
+        f"{saves}, the best other rule, {best}, {100 * at[best]['savings']:.1f} %: {abs(value):.1f} % {word} tokens "
+        f"[{low:.1f}, {high:.1f}], accuracy "
         f"{points(accuracy['difference'])} points ({accuracy['verdict']}, p = {accuracy['p_corrected']:.2g})."
+    )
+    waits = at.get("complete")
+    if waits is None or waits["savings"] <= max(at[mine]["savings"], at[best]["savings"]):
+        return told
+    return (
+        f"{told} complete, which waits until the answer is written out, saves {100 * waits['savings']:.1f} % and loses "
+        f"{100 * waits['lost_correct_rate']:.1f} %."
     )
 
 

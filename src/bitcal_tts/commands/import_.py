@@ -48,6 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", type=Path, nargs="+", metavar="FILE", help="logs, or released records")
     parser.add_argument("--out", type=options.folder, help="a folder for the traces or outcomes, one inside it a file")
     add_columns(parser)
+    parser.add_argument("--model-name", metavar="NAME", help="the model's, where no column has it (the file's name)")
     parser.add_argument("--bits", type=float, default=16.0, help="precision of the model that wrote it (default: 16)")
     options.add_json(parser)
 
@@ -136,7 +137,7 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         gold = gold or text.answer is not None
     signals = Signals("top", k=TOP_K) if full else TEXT_ONLY
     manifest = manifest_of(
-        model=log.model or path.name.partition(".")[0],
+        model=log.model or args.model_name or path.name.partition(".")[0],
         bits=args.bits,
         answers=log.answers,
         close=log.close,
@@ -153,5 +154,5 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         least = fewest_items(_RISK, _CONFIDENCE, scorer_is_known=starts)
         how = " --from starter" if starts else "" if gold else " --label final"
         few = f" (once there are {least} texts or more: fewer certify nothing)" if log.n < least else ""
-        suggest(f"bitcal fit {folder}{how} --risk {_RISK:g} --out profile.json{few}")
+        suggest(f"bitcal fit {folder}{how} --risk {_RISK:g} --out {folder.name}-profile.json{few}")
     return {"folder": str(folder), "n": log.n, "skipped": log.faults, "answers": log.answers, "signals": str(signals)}

@@ -81,7 +81,7 @@ def next_step(store: Any, folder: Path) -> str:
     risk = next((risk for risk in _RISKS if store.manifest.n >= fewest_items(risk, _CONFIDENCE)), None)
     if risk is None:
         enough = fewest_items(_RISKS[-1], _CONFIDENCE)
-        return f"the same command with --n {enough} or more: fewer certify nothing"
+        return f"the same command with --n {enough} or more: fewer certify no promise of {100 * _RISKS[-1]:g} %"
     fit = f"bitcal fit {folder} --risk {risk:g} --out profile.json"
     return fit if description["probes"] is not None else f"the same command with --probes, then {fit}"
 

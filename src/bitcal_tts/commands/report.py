@@ -92,7 +92,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int 
     single = len(runs) == 1
     page = render_page(
         title=_title(runs[0]) if single else f"{len(runs)} runs",
-        subtitle=_subtitle(runs[0]) if single else "; ".join(map(_title, runs)),
+        subtitle=_subtitle(runs[0]) if single else "; ".join(_title(run) + _ended(run) for run in runs),
         rows=rows,
         comparisons=tests,
         promises=promises,
@@ -120,6 +120,11 @@ def _title(run: Run) -> str:
     return name_of(run.summary["rows"][0])
 
 
+def _ended(run: Run) -> str:
+    """What is right in a run without gold answers."""
+    return " (right: as the full text ends)" if run.summary.get("without_gold") else ""
+
+
 def _subtitle(run: Run) -> str:
     if run.store is None:
         return f"released records, {run.summary.get('source')}"
@@ -135,6 +140,7 @@ def _browsed(run: Run, n_items: int) -> dict[str, Any]:
     rows = run.summary["rows"]
     return {
         "name": _title(run),
+        "ended": bool(run.summary.get("without_gold")),
         "budgets": sorted({row["budget"] for row in rows}),
         "methods": list(dict.fromkeys(row["method"] for row in rows)),
         "total": run.store.manifest.n,

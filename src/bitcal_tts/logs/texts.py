@@ -138,7 +138,9 @@ class _Reader:
                 raise _UnusableError("holds half a surrogate pair, which is no text")
         answer = self._text(values, "answer")
         if answer is None and self._gold:
-            raise _UnusableError("has no gold answer (--label final needs none)")
+            raise _UnusableError(
+                "has no gold answer (--answer NAME says which column it is in; --label final needs none)"
+            )
         tokens = _tokens(choice, values)
         if tokens is not None and "".join(str(token.text) for token in tokens) not in response:
             tokens = None

@@ -61,7 +61,8 @@ class TraceStore:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise TraceError(f"{folder} is not a trace folder: it has no manifest.json") from None
+            lacks = "it has no manifest.json" if folder.exists() else "it is not there"
+            raise TraceError(f"{folder} is not a trace folder: {lacks}") from None
         except NotADirectoryError:
             raise TraceError(f"{folder} is a file, not a trace folder: bitcal import makes one of a log") from None
         except (OSError, ValueError) as error:
