@@ -128,7 +128,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what is unknown counts as the same", "halting/identity.py",
-        "elif theirs is UNKNOWN:\n                told.append(", "elif theirs is UNKNOWN:\n                str(",
+        "elif theirs is UNKNOWN:\n                told[key] = (", "elif theirs is UNKNOWN:\n                _ = (",
         "tests/halting/test_identity.py",
     ),
     Mutation(

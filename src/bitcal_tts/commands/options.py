@@ -187,7 +187,7 @@ def add_ray(parser: argparse.ArgumentParser) -> None:
         "--ray", metavar="ADDRESS", help="decode on a Ray cluster: auto, host:6379, ray://host:10001, or local"
     )
     parser.add_argument(
-        "--ray-workers", type=positive, metavar="N", help="engines on the cluster (one a GPU, or one for two cores)"
+        "--ray-workers", type=int, metavar="N", help="engines on the cluster (one a GPU, or one for two cores)"
     )
 
 
