@@ -104,6 +104,18 @@ def test_the_verdict_names_what_saves_most_and_is_not_worse() -> None:
     met = [{"method": "settled", "met": 150}, {"method": "slow", "met": 0}]
     assert verdict(rows, tests, met).endswith("Its profile has met 150 of these items: on others it may do worse.")
     assert verdict(rows, tests, met[1:]) == verdict(rows, tests)
-    assert verdict(rows[:2], tests[:1]).endswith("Every method that saves tokens here costs accuracy.")
+    assert verdict(rows[:2], tests[:1]).endswith("Every method that saves tokens against that costs accuracy.")
     assert verdict([rows[0], row("slow", 0.0, 0.8)], tests).endswith("No method here saves anything to speak of.")
+    assert verdict([rows[0] | {"cut_off_rate": 0.6}, *rows[1:]], tests) == verdict(rows, tests)
     assert verdict(rows[:1], []) == "fixed is right in 80.0 % with 400 tokens an answer."
+
+
+@pytest.mark.parametrize(("rate", "told"), [(0.6, True), (0.1, True), (0.09, False)])
+def test_the_verdict_tells_that_texts_are_cut_off_where_landing_answers_for_them(rate: float, told: bool) -> None:
+    rows = [row("landed", 0.0, 0.8) | {"cut_off_rate": rate}, row("settled", 0.3, 0.8)]
+    tests = [
+        {"method": "settled", "against": "landed", "budget": 512, "verdict": "not worse", "difference": 0.0,
+         "p_corrected": 0.5}
+    ]  # fmt: skip
+    words = f"{100 * rate:.1f} % of the texts are cut off at the budget, where landing answers for them"
+    assert (words in verdict(rows, tests)) is told

@@ -182,6 +182,7 @@ def fit(
             "losses": certificate.losses,
             "p_value": certificate.p_value,
             "more_items_needed": more,
+            "cut_off_rate": float((rest.full_tokens >= budget).mean()),
             "tokens": float(cut.cost.mean()),
             "full_tokens": float(rest.full_tokens.mean()),
             "accuracy": float(cut.correct.mean()),

@@ -16,7 +16,7 @@ from bitcal_tts.calibration.risk import P_VALUES
 from bitcal_tts.calibration.starters import STARTERS, load_starter
 from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.commands import options
-from bitcal_tts.commands.progress import progress, suggest
+from bitcal_tts.commands.progress import note, progress, suggest
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.commands.table import NARROW, print_table
 from bitcal_tts.evaluation.promises import promised
@@ -35,6 +35,9 @@ EXAMPLE = """example:
 With --confidence, at most --risk of all requests are right at full length and wrong when stopped. Several folders of
 one model are pooled, each precision with a threshold of its own. With --profile a precision is added to one that is
 there: its scorer is kept, and nine tenths of the items certify the threshold (for 1 % at least 230 without a loss)."""
+
+
+_MANY = 0.1  # share of full runs that are cut off from which on it is said
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -177,6 +180,13 @@ def _show(profile: Profile, path: Path) -> None:
         told: dict[str, Any] = profile.evidence[f"{bits:g}"]
         threshold = profile.thresholds[bits]
         print(fill(f"at {bits:g} bits, on {profile.identity['task']}: {promised(told)}", NARROW))
+        cut_off = told.get("cut_off_rate", 0.0)
+        if cut_off >= _MANY and "handed_to" not in told:
+            note(
+                f"note: {100 * cut_off:.0f} % of these full runs are cut off at the budget of "
+                f"{profile.identity['budget']:,}. What they had no time to answer is not counted as lost: a larger "
+                "--budget where they are recorded makes the promise say more"
+            )
         accuracy = f"{100 * told['accuracy']:.1f} ({100 * told['full_accuracy']:.1f})"
         rows.append((
             f"{bits:g}", str(told["certified_items"]), str(told["losses"]), f"{told['p_value']:.2g}",

@@ -15,7 +15,7 @@ def summarise(found: Sequence[Outcome], identity: dict[str, Any]) -> dict[str, A
     """One row: a method at a budget on a model at its bits.
 
     Savings are against the same traces decoded to the budget, probe tokens counted as cost. Overthinking is the
-    paper's: the full budget used, and wrong.
+    paper's: the full budget used, and wrong. Cut off is what fills the budget where nothing stops it.
     """
     n = len(found)
     if n == 0:
@@ -50,6 +50,7 @@ def summarise(found: Sequence[Outcome], identity: dict[str, Any]) -> dict[str, A
         "lost_correct_rate": sum(o.lost for o in found) / n,
         "rescued_rate": sum(o.rescued for o in found) / n,
         "answer_rate": sum(o.answer is not None for o in found) / n,
+        "cut_off_rate": sum(o.full_tokens >= o.budget for o in found) / n,
         "overthinking_rate": sum(o.finish == "budget" and not o.correct for o in found) / n,
         "reasons": dict(sorted(reasons.items())),
     }

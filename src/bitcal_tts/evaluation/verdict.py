@@ -11,6 +11,7 @@ from bitcal_tts.evaluation.tables import points
 
 Row = dict[str, Any]
 _WORTH = 0.005  # share of the tokens from which on a method is said to save any
+_MANY = 0.1  # share of the texts that are cut off at the budget from which on it is said
 
 
 def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[Row] = ()) -> str:
@@ -34,6 +35,12 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[
         f"Decoded to the end, {_pc(full['accuracy'])} % are right with {full['avg_tokens']:,.0f} tokens an answer "
         f"({'landed, ' if base == 'landed' else ''}budget {budget:,}, N = {full['n']:,})."
     )
+    cut_off = full.get("cut_off_rate", 0.0)
+    if base == "landed" and cut_off >= _MANY:
+        begin += (
+            f" {_pc(cut_off)} % of the texts are cut off at the budget, where landing answers for them; "
+            "lost counts only what they have right by themselves."
+        )
     tests = {test["method"]: test for test in comparisons if test["budget"] == budget and test["against"] == base}
     saved = {name: 1 - row["avg_tokens"] / max(1.0, full["avg_tokens"]) for name, row in at.items()}
     saving = [row for name, row in at.items() if name != base and saved[name] >= _WORTH]
@@ -41,7 +48,7 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[
     if not fine:
         if not saving:
             return f"{begin} No method here saves anything to speak of."
-        return f"{begin} Every method that saves tokens here costs accuracy."
+        return f"{begin} Every method that saves tokens against that costs accuracy."
     # What keeps the accuracy comes first; where nothing does, what comes nearest.
     kept = [row for row in fine if tests[row["method"]]["difference"] >= -MARGIN]
     best = (
