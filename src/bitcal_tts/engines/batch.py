@@ -12,10 +12,8 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,57 +23,17 @@ from bitcal_tts.engines.base import Completion, Decoding, EngineError, Fork, Wri
 from bitcal_tts.engines.cache import survivors
 from bitcal_tts.engines.desk import Host, Lines, Replies
 from bitcal_tts.engines.forward import Forward
+from bitcal_tts.engines.in_flight import Chunk, InFlight
 from bitcal_tts.engines.memory import FullError, OutOfMemoryWarning, may_be_full
 from bitcal_tts.engines.pace import Pace
 from bitcal_tts.engines.row import Row
 from bitcal_tts.engines.slots import Reading, Slots
-from bitcal_tts.engines.steps import Steps
 
 Prober = Callable[[Sequence[Fork]], Iterator[list[Written]]]
 """Makes the model answer at the places of each fork."""
 _LANDING = 4  # steps between looks while answers are being written, where looking is free
 _PREFILLED = 2**15  # tokens that are read at once
 _AHEAD = 2**29  # bytes that requests may take which are read before there is a slot for them
-
-
-@dataclass(eq=False)
-class _Flight:
-    """A row, as far as the batch has to do with it."""
-
-    index: int
-    prompt: list[int]
-    budget: int
-    seed: int
-    written: list[int] = field(default_factory=list)
-    lands: bool = False
-    landing: list[int] = field(default_factory=list)
-    """What is appended after the first `landed_at` tokens of the response, where it lands."""
-    landed_at: int = 0
-    over: bool = False
-    past: int = 0
-    """Tokens that were decoded for it past where it was cut back."""
-    unit: Any = None
-    """The hidden state at its last boundary, while it waits to be taken up again."""
-    joined: float | None = None
-    slot: int = 0
-    """Where it is, while it is in flight."""
-
-    @property
-    def length(self) -> int:
-        """Tokens of prompt and response, as far as the host has seen them."""
-        return len(self.prompt) + len(self.written)
-
-
-@dataclass
-class _Chunk:
-    """Steps that are under way, or done, and whose they are."""
-
-    rows: list[_Flight]
-    lands: list[bool]
-    """Which of them were writing what a landing asks for."""
-    steps: Steps
-    by: int
-    """Steps that the device had been given in all."""
 
 
 class Batch:
@@ -100,7 +58,7 @@ class Batch:
         self.decoding = decoding
         self.batch_size, self.chunk_size = batch_size, chunk_size
         self.keep_hidden = keep_hidden
-        self.flights = [_Flight(i, row.prompt_ids, row.request.budget, row.request.seed) for i, row in enumerate(rows)]
+        self.flights = [InFlight(i, row.prompt_ids, row.request.budget, row.request.seed) for i, row in enumerate(rows)]
         self.waiting = deque(sorted(self.flights, key=lambda flight: (-len(flight.prompt), flight.index)))
         self.most_new = max(flight.budget for flight in self.flights)
         longest = max(len(flight.prompt) + flight.budget for flight in self.flights)
@@ -115,15 +73,15 @@ class Batch:
             most_new=self.most_new,
         )  # fmt: skip
         self.slots: Slots = self.slots_for(size)
-        self.rows: list[_Flight] = []
+        self.rows: list[InFlight] = []
         """By slot."""
         self.holes: list[int] = []
         """Slots of rows that have ended, for those that join next: nobody else has to move."""
-        self.ready: deque[tuple[_Flight, Reading, int]] = deque()
+        self.ready: deque[tuple[InFlight, Reading, int]] = deque()
         """Requests that were read and wait for a slot: with whom, and which of them."""
         self.ended: list[Completion] = []
         """What nobody was told of yet: there is time for that while the device works."""
-        self.under_way: _Chunk | None = None
+        self.under_way: Chunk | None = None
         self.given = 0
         """Steps that the device has been given."""
         self.begun = 0.0
@@ -215,7 +173,7 @@ class Batch:
         self.slots = self.slots_for(range(fewer, fewer + 1))
 
     @may_be_full()
-    def _decode(self) -> _Chunk:
+    def _decode(self) -> Chunk:
         """Have the device decode a chunk; or until somebody ends, where that is seen at once."""
         steps = self.pace.steps
         if self.stop is not None:
@@ -226,9 +184,9 @@ class Batch:
         self.given += ran
         self.since_joined += ran
         steps_run = self.slots.take(keep_hidden=self.keep_hidden)
-        return _Chunk(list(self.rows), [row.lands for row in self.rows], steps_run, self.given)
+        return Chunk(list(self.rows), [row.lands for row in self.rows], steps_run, self.given)
 
-    def _hand_over(self, chunk: _Chunk) -> None:
+    def _hand_over(self, chunk: Chunk) -> None:
         """Let whoever looks after the rows have what they wrote, as far as it is theirs."""
         chunk.steps.wait()
         self.begun = time.perf_counter()
@@ -293,7 +251,7 @@ class Batch:
         if landing:
             self._force(landing)
 
-    def _force(self, rows: Sequence[_Flight]) -> None:
+    def _force(self, rows: Sequence[InFlight]) -> None:
         """Have rows write what is left of their landings."""
         left = [row.landing[len(row.written) - row.landed_at :] for row in rows]
         self.slots.force([row.slot for row in rows], [row.length for row in rows], left)
@@ -360,7 +318,7 @@ class Batch:
 
     def _read(self, most: int, tokens: int) -> None:
         """Read the next in the queue, so many rows and tokens at most, but one at least."""
-        rows: list[_Flight] = []
+        rows: list[InFlight] = []
         longest = 0
         for row in islice(self.waiting, most):
             longest = max(longest, row.length)
@@ -375,7 +333,7 @@ class Batch:
 
     def _join(self, most: int) -> None:
         """Give slots to the first that are ready, as far as they were read together."""
-        reading, which, rows = self.ready[0][1], list[int](), list[_Flight]()
+        reading, which, rows = self.ready[0][1], list[int](), list[InFlight]()
         for row, other, i in islice(self.ready, most):
             if other is not reading:
                 break
