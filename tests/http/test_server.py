@@ -95,7 +95,19 @@ def test_probes_come_as_they_are_made(served: Any, monkeypatch: pytest.MonkeyPat
 def test_bad_arguments_are_told(server: str, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         (["--url", "http://127.0.0.1:9"], "no server at http://127.0.0.1:9"),
-        (["--url", "ftp://x"], "a server is named by a URL such as http://127.0.0.1:8080, got 'ftp://x'"),
+        *(
+            (["--url", url], f"a server is named by a URL such as http://127.0.0.1:8080, got {url!r}")
+            for url in (
+                "ftp://x",
+                "http://",
+                "http://[::1",
+                "http://here:80x",
+                "http://here:0",
+                "http://here:70000",
+                "http://he re",
+                "http://\u202e",
+            )
+        ),
         (["--model", "no.gguf"], "there is no file no.gguf"),
         (["--engine", "http"], "--engine http and --url go together"),
         (["--url", server, "--hidden"], "a server gives no hidden states"),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import httpx2
 
@@ -95,6 +95,20 @@ class Piece(NamedTuple):
     likeliest: tuple[float, ...]
 
 
+def _read_url(url: str) -> SplitResult:
+    """The parts of a server's URL; http where it names no scheme."""
+    try:
+        whole = url if "//" in url else f"http://{url}"
+        parts = urlsplit(whole)
+        httpx2.URL(whole)
+        named = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except (ValueError, httpx2.InvalidURL):  # no name of a host, a port that is no number or too large a one
+        named = False
+    if not named or any(char.isspace() for char in url):
+        raise ServerError(f"a server is named by a URL such as http://127.0.0.1:8080, got {url!r}")
+    return parts
+
+
 class Wire(ABC):
     """A connection to a server.
 
@@ -108,9 +122,7 @@ class Wire(ABC):
     """How many of the likeliest tokens the server tells at most, unless it was started otherwise."""
 
     def __init__(self, url: str, *, api_key: str | None = None, patience: float = PATIENCE) -> None:
-        parts = urlsplit(url if "//" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ServerError(f"a server is named by a URL such as http://127.0.0.1:8080, got {url!r}")
+        parts = _read_url(url)
         self.url = f"{parts.scheme}://{parts.netloc}"
         self.is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
