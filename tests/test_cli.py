@@ -144,6 +144,7 @@ def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.Captur
         (["run", "--model", "tiny-1m", "--budgets", "99999", "--n", "1"], "the model has 4096; take a smaller budget"),
         (["run", "--n", "0"], "--n: must be a whole number of at least 1, got 0"),
         (["run", "--model", "tiny-1m", "--bits", "7"], "bits must be one of"),
+        (["run", "--model", ""], "--model: must not be empty"),
         (["run", "--task", "gsm9k"], "unknown task 'gsm9k'"),
         (["run", "--temperature", "-1"], "temperature must be"),
         (["run", "--config", "missing.yaml"], "cannot read missing.yaml"),
@@ -198,6 +199,9 @@ def test_bad_config(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     )
     (tmp_path / "c.yaml").write_text("budgets: []\n")
     assert "c.yaml: budgets: budgets must be whole numbers" in fails(capsys, "run", "--config", "c.yaml")
+    for number, kind in (("port: here", "a whole number, got 'here'"), ("risk: [1]", "a number, got [1]")):
+        (tmp_path / "c.yaml").write_text(number + "\n")
+        assert f"c.yaml: {number.partition(':')[0]} must be {kind}" in fails(capsys, "serve", "--config", "c.yaml")
     (tmp_path / "c.yaml").write_text("a: [\n")
     assert "c.yaml is not YAML" in fails(capsys, "run", "--config", "c.yaml")
 
@@ -483,6 +487,21 @@ def test_a_comparison_does_not_leave_out_the_profile_it_was_given(
     assert main(["compare", str(store.folder), "--profile", profile, "--force"]) == 2
     said = capsys.readouterr().err
     assert "nothing can be known of what --profile does here: the same record with --probes adds them" in said
+
+
+def test_a_fit_tells_that_full_runs_are_cut_off(
+    probed: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    told = {}
+    for budget in ("320", "160"):
+        asked = ["--risk", "0.3", "--confidence", "0.8", "--budget", budget, "--out", str(tmp_path / f"{budget}.json")]
+        assert main(["fit", str(probed.folder), *asked]) == 0
+        told[budget] = " ".join(capsys.readouterr().err.split())
+    (evidence,) = json.loads((tmp_path / "160.json").read_text())["evidence"].values()
+    reach = [len(trace) >= 160 for trace in probed.read()]
+    assert 0.2 < sum(reach) / len(reach) - 0.2 < evidence["cut_off_rate"] < sum(reach) / len(reach) + 0.2
+    words = f"{100 * evidence['cut_off_rate']:.0f} % of these full runs are cut off at the budget of 160"
+    assert words in told["160"] and "cut off" not in told["320"]
 
 
 def test_items_that_a_profile_was_certified_on_prove_nothing(

@@ -202,6 +202,10 @@ def test_explain(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert [m["method"] for m in found["methods"]] == ["fixed", "adaptive", "bitcal_tts", "complete"]
     assert main(["explain", folder, trace.item.id, "--min-tokens", "48"]) == 0
     assert "Where each method ends" in capsys.readouterr().out
+    assert main(["replay", folder, "--methods", "fixed", "--out", "results", "--json"]) == 0
+    capsys.readouterr()
+    assert main(["explain", "results", "3", "--json"]) == 0  # what the results were replayed from
+    assert json.loads(capsys.readouterr().out)["item"] == trace.item.id
     assert main(["explain", folder, "nobody"]) == 2
     assert "has no item 'nobody'" in capsys.readouterr().err
 

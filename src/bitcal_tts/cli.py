@@ -229,8 +229,11 @@ def _use_config(sub: argparse.ArgumentParser, path: str) -> None:
             sub.error(f"{path}: {name} must be one of {', '.join(map(str, action.choices))}, got {value!r}")
         try:
             parsed = value if value is None or not callable(action.type) else action.type(_as_typed(value))
-        except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
+        except argparse.ArgumentTypeError as error:
             sub.error(f"{path}: {name}: {error}")
+        except (TypeError, ValueError):
+            kind = "a whole number" if action.type is int else "a number" if action.type is float else "one value"
+            sub.error(f"{path}: {name} must be {kind}, got {value!r}")
         sub.set_defaults(**{action.dest: parsed})
 
 

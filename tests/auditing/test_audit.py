@@ -95,6 +95,7 @@ def test_a_row_a_method_and_risk(log: Path, capsys: pytest.CaptureFixture[str], 
     assert 0.75 < by_name["full"]["full_accuracy"] < 0.95
     page = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
     assert "settled at 1 %" in page and "first statement" in page and "<script" not in page
+    assert "thinking on" in page and "writing it up" in page and "going on" not in page
     assert json.loads((tmp_path / "out" / "audit.json").read_text())["rows"] == rows
 
 
@@ -258,6 +259,14 @@ def test_what_is_streamed_keeps_the_looks_that_matter(walked: Walked) -> None:
     for name in ("right", "same"):
         one, other = (replace(t, scores=getattr(t.stops, name).astype(float)).cut(0.5) for t in (few, table))
         assert one.tokens.tolist() == other.tokens.tolist()
+
+
+def test_a_text_that_does_not_think_is_not_said_to(tmp_path: Path) -> None:
+    plain = [{**made(i), "response": made(i)["response"].replace("</think>", "")} for i in range(60)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, plain)))
+    assert main(["audit", "log.jsonl", "--risks", "0.05", "--starter", "none", "--jobs", "1", "--out", "page"]) == 0
+    page = (tmp_path / "page/audit.html").read_text(encoding="utf-8")
+    assert "going on" in page and "thinking on" not in page and "writing it up" not in page
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])

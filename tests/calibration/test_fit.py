@@ -214,7 +214,7 @@ def test_a_profile_survives_its_file(profile: Profile, recording: Recording, tmp
         ({"scheme": "bfloat16"}, "fitted for scheme 'float32', this is 'bfloat16'"),
         ({"task": "gsm8k"}, "task"),
         ({"prompt_sha256": "0"}, "prompt_sha256"),
-        ({"system": "Be brief."}, "fitted for system None, this is 'Be brief.'"),
+        ({"system": "Be brief."}, "fitted for no system, this is 'Be brief.'"),
         ({"template_sha256": "0"}, "template_sha256"),
         ({"temperature": 1.0}, "fitted for temperature 0.6, this is 1.0"),
         ({"top_p": 0.95}, "fitted for top_p 1.0, this is 0.95"),
@@ -249,7 +249,7 @@ def test_a_profile_for_handing_over_counts_what_the_other_has_right_and_is_refus
     right = np.mean([o.correct for o in outcomes(recording.traces, whole, recording.task)])
     assert told["full_accuracy"] == pytest.approx(right, abs=0.15)  # of the half that certifies
     served = recording.identity.with_known(budget=short)
-    with pytest.raises(ProfileError, match="fitted for handed_to 'tiny-1m at 32 bits', this is None"):
+    with pytest.raises(ProfileError, match="fitted for handed_to 'tiny-1m at 32 bits', this has none"):
         made.check(served)
     made.check(served.declare({"handed_to": recording.name}))
     with pytest.raises(ProfileError, match="fitted for handed_to"):

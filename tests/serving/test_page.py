@@ -110,9 +110,14 @@ def test_markup_in_a_problem_stays_text(browser: Any, running: Running) -> None:
 
 def test_what_goes_wrong_is_said(browser: Any, running: Running) -> None:
     page, _ = opened(browser, running.url + "/")
+    page.fill("#budget", "20")
+    page.click("#run")
+    says(page, "#verdict", "fewer|more")
+    assert "tokens" in page.inner_text("#with dl")
     page.fill("#problem", "x " * 3000)
     page.click("#run")
     says(page, "#verdict", "the model takes")
+    assert not page.inner_text("#with dl").strip()  # nothing is left of what ran before
     page.close()
 
 

@@ -384,13 +384,13 @@ def test_a_log_names_what_differs_and_nothing_that_a_client_said(
     running: Any, client: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(*_: Any) -> Any:
-        raise ProfileError("fitted for system None, this is 'my secret'; fit one for this", ["system", "task"])
+        raise ProfileError("fitted for no system, this is 'my secret'; fit one for this", ["system", "task"])
 
     monkeypatch.setattr(Planner, "course", refused)
     monkeypatch.setattr(logging.getLogger("bitcal.serve"), "propagate", True)
     with caplog.at_level(logging.INFO, logger="bitcal.serve"):
         raw = client.chat.completions.with_raw_response.create(**asked(0, max_tokens=8))
-    assert raw.headers["x-bitcal"].startswith("passed on: fitted for system None")
+    assert raw.headers["x-bitcal"].startswith("passed on: fitted for no system")
     (told,) = (record for record in caplog.records if record.getMessage() == "passed on")
     assert told.__dict__["differs"] == ["system", "task"]
     assert "my secret" not in str(told.__dict__)

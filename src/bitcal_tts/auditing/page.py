@@ -65,11 +65,14 @@ def _file(part: FilePart) -> str:
 
 
 def _bar(shape: Row) -> str:
-    parts = (("reach", "reaching"), ("check", "checking"), ("write", "writing"))
-    words = {"reaching": "until the answer stands", "checking": "thinking on", "writing": "writing it up"}
-    spans = "".join(f'<span class="{c}" style="width:{100 * shape[k]:.1f}%"></span>' for c, k in parts)
-    key = "".join(f'<i class="{c}"></i>{words[k]} {100 * shape[k]:.0f} %' for c, k in parts)
-    return f'<div class="bar">{spans}</div><p class="soft key">{key}</p>'
+    parts = [("reach", "reaching", "until the answer stands")]
+    if shape["thinking_ends_at"] is None:  # it is one text: nobody knows where it begins to be written up
+        parts += [("check", "checking", "going on")]
+    else:
+        parts += [("check", "checking", "thinking on"), ("write", "writing", "writing it up")]
+    spans = "".join(f'<span class="{kind}" style="width:{100 * shape[key]:.1f}%"></span>' for kind, key, _ in parts)
+    legend = "".join(f'<i class="{kind}"></i>{words} {100 * shape[key]:.0f} %' for kind, key, words in parts)
+    return f'<div class="bar">{spans}</div><p class="soft key">{legend}</p>'
 
 
 def _table(rows: Sequence[Row]) -> str:

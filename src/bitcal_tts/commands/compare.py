@@ -19,7 +19,7 @@ from bitcal_tts.commands import build, options
 from bitcal_tts.commands.compared import show
 from bitcal_tts.commands.progress import note, progress, suggest
 from bitcal_tts.commands.recordings import Opened, open_recording
-from bitcal_tts.commands.replay import title_of
+from bitcal_tts.commands.replay import ended, title_of
 from bitcal_tts.evaluation.comparison import BASELINES, compare
 from bitcal_tts.evaluation.frontier import TARGETS, Point, Walk, certified_row, choose, points_of, rows_of, walk_along
 from bitcal_tts.evaluation.promises import kept
@@ -175,7 +175,7 @@ def _compared(asked: _Asked, args: argparse.Namespace) -> dict[str, Any]:
             promises.append(kept(method, done, build.known_items(method, traces)))
     rows = certified + rows_of(points, description)
     return {
-        "title": title_of(description, [{**row, "min_tokens": None} for row in rows]),
+        "title": title_of(description, [{**row, "min_tokens": None} for row in rows]) + ended(description),
         "promises": [promise for promise in promises if promise is not None],
         "rows": rows,
         "tests": _tests(points, args.target),

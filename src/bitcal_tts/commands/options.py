@@ -29,6 +29,13 @@ def positive(text: str) -> int:
     return value
 
 
+def named(text: str) -> str:
+    """A name: an empty one is a variable of a script that was not set."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """What to decode, and how."""
     group = parser.add_argument_group("model and task")
@@ -57,7 +64,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def add_engine_options(group: Any) -> None:
     """What decodes, and how it chooses tokens."""
     group.add_argument(
-        "--model",
+        "--model", type=named,
         help=f"tiny-1m, tiny-4m, tiny-15m, a folder, or a hub id ({USUAL_MODEL}); with --url, what it is to have",
     )  # fmt: skip
     group.add_argument(

@@ -70,7 +70,7 @@ def _there(folder: Path) -> int:
     """How many traces a folder has."""
     from bitcal_tts.traces.store import TraceStore
 
-    return int(describe(TraceStore.open(folder))["items"]) if (folder / "manifest.json").exists() else 0
+    return int(describe(TraceStore.open(folder))["items"]) if TraceStore.is_in(folder) else 0
 
 
 def next_step(store: Any, folder: Path) -> str:

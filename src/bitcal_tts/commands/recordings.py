@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,14 +98,27 @@ def open_recording(
 
 
 def open_store(folder: Path, *, complete: bool = True) -> TraceStore:
-    """A store, in the folder or in `traces` inside it, recorded to its end."""
-    inside = folder / "traces"
-    if not (folder / "manifest.json").exists() and (inside / "manifest.json").exists():
-        folder = inside
+    """A store: in the folder, in `traces` inside it, or what the folder's results were replayed from."""
+    if not TraceStore.is_in(folder) and TraceStore.is_in(source := traces_of(folder, _summary_in(folder))):
+        folder = source
     store = TraceStore.open(folder)
     if complete:
         store.require_complete()
     return store
+
+
+def traces_of(folder: Path, summary: Mapping[str, Any]) -> Path:
+    """Where the traces are that the results in a folder come from."""
+    return Path(os.path.normpath(folder / str(summary.get("traces", "traces"))))
+
+
+def _summary_in(folder: Path) -> dict[str, Any]:
+    """The summary of a folder, empty where it has none."""
+    try:
+        found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = None
+    return found if isinstance(found, dict) else {}
 
 
 def task_of(description: Mapping[str, Any]) -> Task:

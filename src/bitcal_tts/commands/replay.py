@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from textwrap import fill
@@ -71,7 +71,7 @@ def show(description: dict[str, Any], summary: dict[str, Any], *, full: bool) ->
     print(fill(verdict(rows, summary["comparisons"], summary["promises"]), NARROW))
     for promise in promises:
         print(fill(f"{promise['method']}, budget {promise['budget']}: {promise['line']}", NARROW))
-    title = title_of(description, rows)
+    title = title_of(description, rows) + ended(description)
     if full:
         print_rows(rows, title)
         print(fill(_MEASURES, NARROW))
@@ -157,8 +157,12 @@ def title_of(description: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str
     model = f"{description['model']} at {description['bits']:g} bits ({description.get('scheme') or 'scheme unknown'})"
     floors = {row["min_tokens"] for row in rows} - {None}
     floor = f", floor {floors.pop()}" if len(floors) == 1 else ""
-    ended = ", right: as the full text ends" if description.get("without_gold") else ""
-    return f"{model}, {description['task']}{style}, {decoding}, N={rows[0]['n']}{floor}{ended}"
+    return f"{model}, {description['task']}{style}, {decoding}, N={rows[0]['n']}{floor}"
+
+
+def ended(told: Mapping[str, Any]) -> str:
+    """What is right where items have no gold answer, by what a description or a summary tells."""
+    return ", right: as the full text ends" if told.get("without_gold") else ""
 
 
 def _decoding(settings: dict[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +15,8 @@ from bitcal_tts.commands.explain import explain
 from bitcal_tts.commands.places import check_writable
 from bitcal_tts.commands.progress import suggest
 from bitcal_tts.commands.record import describe
-from bitcal_tts.commands.recordings import open_recording
-from bitcal_tts.commands.replay import title_of
+from bitcal_tts.commands.recordings import open_recording, traces_of
+from bitcal_tts.commands.replay import ended, title_of
 from bitcal_tts.commands.table import NARROW
 from bitcal_tts.evaluation.comparison import corrected
 from bitcal_tts.evaluation.tables import name_of, paper_tables
@@ -92,7 +91,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int 
     single = len(runs) == 1
     page = render_page(
         title=_title(runs[0]) if single else f"{len(runs)} runs",
-        subtitle=_subtitle(runs[0]) if single else "; ".join(_title(run) + _ended(run) for run in runs),
+        subtitle=_subtitle(runs[0]) if single else "; ".join(_title(run) + ended(run.summary) for run in runs),
         rows=rows,
         comparisons=tests,
         promises=promises,
@@ -109,8 +108,8 @@ def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int 
 
 def _open(folder: Path) -> Run:
     summary = read_summary(folder)
-    traces = Path(os.path.normpath(folder / str(summary.get("traces", "traces"))))
-    there = (traces / "manifest.json").exists()
+    traces = traces_of(folder, summary)
+    there = TraceStore.is_in(traces)
     if not there and "manifest" in summary:
         raise TraceError(f"the traces of {folder} are not where they were replayed, in {traces}")
     return Run(folder, summary, TraceStore.open(traces) if there else None)
@@ -120,19 +119,13 @@ def _title(run: Run) -> str:
     return name_of(run.summary["rows"][0])
 
 
-def _ended(run: Run) -> str:
-    """What is right in a run without gold answers."""
-    return " (right: as the full text ends)" if run.summary.get("without_gold") else ""
-
-
 def _subtitle(run: Run) -> str:
     if run.store is None:
         return f"released records, {run.summary.get('source')}"
     took = describe(run.store)
     energy = "" if took["joules"] is None else f", {took['joules']:,.0f} J"
     decoded = f"{took['tokens']:,} tokens decoded in {took['seconds']:.0f} s{energy}"
-    description = {**run.store.description, "without_gold": run.summary.get("without_gold")}
-    return f"{title_of(description, run.summary['rows'])}; {decoded}"
+    return f"{title_of(run.store.description, run.summary['rows'])}{ended(run.summary)}; {decoded}"
 
 
 def _browsed(run: Run, n_items: int) -> dict[str, Any]:

@@ -150,7 +150,8 @@ class Identity:
 
 
 def _another(key: str, mine: Any, theirs: Any) -> str:
-    return f"fitted for {key} {_short(mine)}, this is {_short(theirs)}"
+    this = "has none" if theirs is None else f"is {_short(theirs)}"
+    return f"fitted for {f'no {key}' if mine is None else f'{key} {_short(mine)}'}, this {this}"
 
 
 def _short(value: Any) -> str:

@@ -40,7 +40,7 @@ class TraceStore:
     @classmethod
     def create(cls, folder: Path, manifest: Manifest) -> TraceStore:
         """A new store, or the one already there if its tokens are determined alike. The caller holds the lock."""
-        if (folder / "manifest.json").exists():
+        if cls.is_in(folder):
             store = cls.open(folder)
             _refuse_differences(folder, store.manifest, manifest)
             return store
@@ -53,6 +53,11 @@ class TraceStore:
         store = cls(folder, manifest)
         store._write_manifest()
         return store
+
+    @staticmethod
+    def is_in(folder: Path) -> bool:
+        """Whether a folder is a store."""
+        return (folder / "manifest.json").exists()
 
     @classmethod
     def open(cls, folder: Path) -> TraceStore:

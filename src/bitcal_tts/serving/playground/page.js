@@ -50,7 +50,7 @@ function facts(list, entries) {
 async function column(id, body, signal) {
   const box = $(id), list = box.querySelector("dl"), text = box.querySelector(".text");
   const decision = box.querySelector(".decision"), place = box.querySelector(".chart");
-  text.replaceChildren(); decision.textContent = ""; decision.className = "decision"; place.replaceChildren();
+  list.replaceChildren(); text.replaceChildren(); decision.textContent = ""; decision.className = "decision"; place.replaceChildren();
   const began = performance.now(), looks = [];
   let tokens = 0, account = null, threshold = null, usage = null, waiting = false, passed = false;
   const show = () => {
