@@ -145,6 +145,8 @@ def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.Captur
         (["run", "--n", "0"], "--n: must be a whole number of at least 1, got 0"),
         (["run", "--model", "tiny-1m", "--bits", "7"], "bits must be one of"),
         (["run", "--model", ""], "--model: must not be empty"),
+        (["record", "--out", ""], "--out: must not be empty"),
+        (["report", __file__], "is a file: a folder is meant that bitcal run or replay wrote"),
         (["run", "--task", "gsm9k"], "unknown task 'gsm9k'"),
         (["run", "--temperature", "-1"], "temperature must be"),
         (["run", "--config", "missing.yaml"], "cannot read missing.yaml"),

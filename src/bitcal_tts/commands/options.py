@@ -25,7 +25,7 @@ def positive(text: str) -> int:
     except ValueError:
         value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text}")
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text or 'nothing'}")
     return value
 
 
@@ -143,7 +143,7 @@ def add_declare(parser: Any) -> None:
 
 def folder(text: str) -> Path:
     """A folder, there or not; a file in its place is named at once."""
-    path = Path(text)
+    path = Path(named(text))
     if path.is_file():
         raise argparse.ArgumentTypeError(f"{path} is a file: a folder is meant")
     return path
@@ -151,7 +151,7 @@ def folder(text: str) -> Path:
 
 def file(text: str) -> Path:
     """A file, there or not; a folder in its place is named at once."""
-    path = Path(text)
+    path = Path(named(text))
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{path} is a folder: a file is meant, such as {path / 'NAME'}")
     return path

@@ -150,6 +150,8 @@ def read_summary(folder: Path) -> dict[str, Any]:
         replays = sorted(path.parent for path in folder.glob("replays/*/summary.json"))
         there = f"; {replays[-1]} has one" if replays else f": bitcal replay {folder}"
         raise TraceError(f"{folder} has no summary.json, which bitcal run and replay write{there}") from None
+    except NotADirectoryError:
+        raise TraceError(f"{folder} is a file: a folder is meant that bitcal run or replay wrote") from None
     except ValueError as error:
         raise TraceError(f"{path} is not JSON: {error}") from None
     if (
