@@ -30,7 +30,10 @@ def test_the_demo_has_a_promise() -> None:
         assert policy.about.method == "settled"
         assert policy.about.promise.startswith("Promised: at most 5 % lost (confidence 0.9, ")
         assert policy.about.examples == demo.EXAMPLES
-        assert policy.budget == demo.BUDGET
+        assert (policy.budget, policy.temperature) == (demo.BUDGET, demo.TEMPERATURE)
+    args = parser.parse_args(["--demo", "--temperature", "0"])
+    serve._fill_in(args)
+    assert args.temperature == 0  # what was said is not replaced
 
 
 def test_a_sidecar_with_a_profile_asks_as_the_profile_was_fitted(

@@ -127,7 +127,6 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"--host {args.host} is open to others: it needs --api-key, or BITCAL_SERVE_KEY")
     if args.method is not None:
         parameters_of(args.method)  # a misspelt one is named before a model is loaded
-    _fill_in(args)
     if args.risk is not None and not 0 < args.risk < 1:
         raise ValueError(f"--risk must lie above 0 and below 1, got {args.risk:g}")
     if args.escalate_after is not None and (args.escalate_to is None or args.risk is not None):
@@ -160,12 +159,13 @@ def _fitted(args: argparse.Namespace) -> Identity:
 
 
 def _fill_in(args: argparse.Namespace) -> None:
-    """What the options leave open is as the profile has it: whoever starts with one need not say it again."""
+    """What the options leave open is as the profile has it, or the demo: whoever starts with one need not say it."""
     fitted = _fitted(args)
     if args.budget is None and isinstance(fitted["budget"], int):
         args.budget = fitted["budget"]
     if args.temperature is None:
-        args.temperature = fitted["temperature"] if isinstance(fitted["temperature"], int | float) else 1.0
+        usual = demo.TEMPERATURE if args.demo else 1.0
+        args.temperature = fitted["temperature"] if isinstance(fitted["temperature"], int | float) else usual
 
 
 def _choose_budget(args: argparse.Namespace, engine: HttpEngine) -> None:
@@ -208,7 +208,7 @@ def _engine(args: argparse.Namespace, opened: ExitStack) -> HttpEngine:
         owned = OwnServer(file, parallel=4, context=2 * demo.BUDGET)
         url, template = owned.url, template or demo.TEMPLATE
         args.answers = args.answers or "gsm8k"
-        args.budget, args.temperature = min(args.budget or demo.BUDGET, demo.BUDGET), demo.TEMPERATURE
+        args.budget = min(args.budget or demo.BUDGET, demo.BUDGET)
         args.declare = [*(args.declare or []), f"task={demo.TASK}"]
     engine = HttpEngine(
         url, owned=owned, bits=args.bits, api=args.api, template_options=template,
