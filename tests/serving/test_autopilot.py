@@ -22,6 +22,7 @@ from bitcal_tts.cli import main
 from bitcal_tts.halting.exchange import Tokens
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.profile import Profile
+from bitcal_tts.halting.words import percent
 from bitcal_tts.logs import LoggedText, read_texts
 from bitcal_tts.serving.memory import FILE, TEXTS, Memory, StateError
 from bitcal_tts.serving.observing import Observed, spread
@@ -247,6 +248,24 @@ def test_what_stands_is_remembered_with_its_own_scorer(tmp_path: Path) -> None:
     told = again.status()
     assert told["stands"] and not any(one["served"] for one in told["thresholds"])
     assert "that promise stands while a scorer that may save more is tried, on 3 requests so far" in in_words(told)
+
+
+def test_what_is_being_tried_is_told_while_learning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Pilot(SETTING, Terms(0.05), Memory(tmp_path), chance=lambda: 0.999)
+    one.state.learned = 150
+    told = " ".join(in_words(one.status()))
+    assert "it has just begun" in told and "(the next scorer is due at 150)" in told and "strictest" not in told
+    of = one_threshold()
+    monkeypatch.setattr("bitcal_tts.serving.pilot.fit_round", lambda *_: of)
+    with ThreadPoolExecutor(1) as apart:
+        apart.submit(anyio.run, one._fit_when_due).result()
+    for lost in (True, False, False):
+        one._apply(Tried(no_looks(), Trial([lost], [80], 100, 0.5), 40), of)
+    told = " ".join(in_words(one.status()))
+    assert "scorer 1 fitted on 150 requests; stops are being tried" in told and "just begun" not in told
+    assert "(the next scorer is due at 450); tried on 3, of which the strictest threshold has lost 1" in told
+    assert f"net of all that finding out took, {percent(one.status()['net'])} saved so far" in told
+    assert one.status()["net"] < 0
 
 
 def test_a_scorer_is_never_taken_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

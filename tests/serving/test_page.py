@@ -31,6 +31,8 @@ def test_what_is_passed_on_is_shown_and_not_judged(
     page.fill("#temperature", "0")
     page.fill("#problem", PROBLEM)
     page.keyboard.press("Control+Enter")
+    says(page, "#with .decision", "^passed on: a promise that does not hold here")  # at once, not at its end
+    assert page.inner_text("#verdict") == "running…"
     says(page, "#verdict", r"^Passed on to the server as it is, and not stopped: \d+ tokens with BitCal, \d+ without")
     assert page.inner_text("#with .decision") == "passed on: a promise that does not hold here"
     assert "not read" in page.inner_text("#with dl")
@@ -104,6 +106,19 @@ def test_markup_in_a_problem_stays_text(browser: Any, running: Running) -> None:
     says(page, "#verdict", "fewer|more")
     assert page.title() == "BitCal playground"
     assert page.locator(".text img").count() == 0
+    assert not wrong
+    page.close()
+
+
+def test_another_run_takes_the_place_of_the_first(browser: Any, running: Running) -> None:
+    page, wrong = opened(browser, running.url + "/")
+    page.fill("#problem", PROBLEM)
+    page.click("#run")
+    page.wait_for_selector("#without .text span")
+    page.click("#run")
+    page.wait_for_selector("#without .text span")
+    assert page.inner_text("#verdict") == "running…"
+    says(page, "#verdict", "fewer|more")
     assert not wrong
     page.close()
 

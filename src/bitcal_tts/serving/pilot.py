@@ -175,7 +175,7 @@ class Pilot:
             of = await to_thread.run_sync(fit_round, list(self._tables), terms.risk, level)
         except ValueError as error:
             state.due = state.learned + _AGAIN
-            self._event(f"no scorer yet: {error}")
+            self._event(f"no scorer yet: {error}", why=state.served is None)
             return
         finally:
             self._fitting = False
@@ -183,7 +183,9 @@ class Pilot:
         self._memory.keep_scorer(self.name, of.scorer)
         state.round = of
         state.rounds += 1
-        self._event(f"scorer {state.rounds} fitted on {state.learned} requests; stops are being tried")
+        state.due = self._next_scorer
+        fitted = f"scorer {state.rounds} fitted on {state.learned} requests; stops are being tried"
+        self._event(fitted, why=state.served is None)
 
     async def _ask(self, place: int, observed: Observed, ended: Ended, of: Round | None) -> None:
         """Find out by side requests what stops of a request would have come to, to learn from it and to try a round."""
@@ -272,7 +274,12 @@ class Pilot:
 
     def _wants_another(self, of: Round) -> bool:
         """Whether a scorer from three times as many requests may save what this one does not."""
-        return not self._saves_enough(of) and self.state.learned >= self.terms.first * GROWTH**self.state.rounds
+        return not self._saves_enough(of) and self.state.learned >= self._next_scorer
+
+    @property
+    def _next_scorer(self) -> int:
+        """Requests on which the next scorer would be fitted."""
+        return self.terms.first * int(GROWTH**self.state.rounds)
 
     def _saves_enough(self, of: Round) -> bool:
         """Whether a promise is kept for what it saves; the next takes longer to earn, for less that it could add."""

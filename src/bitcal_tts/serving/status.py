@@ -55,6 +55,14 @@ def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _trial(one: dict[str, Any]) -> str:
+    """How the scorer does that is being tried: at its strictest threshold, which has to hold first."""
+    if not one["thresholds"]:
+        return ""
+    strictest = one["thresholds"][0]
+    return f"; tried on {strictest['n']}, of which the strictest threshold has lost {strictest['losses']}"
+
+
 def _interval(low: float, high: float) -> str:
     return f"[{100 * low:.1f}, {100 * high:.1f}]"
 
@@ -68,7 +76,8 @@ def in_words(one: dict[str, Any]) -> list[str]:
     lines = [f"{one['phase']} since {since}: {one['why']}"]
     if shadow is None:
         lines.append(f"to be promised: {promise}; it takes {one['at_least']} tries without a loss, or more with some")
-        lines.append(f"learned from {one['learned']} requests (a scorer is due at {one['due']}), tried on {tried}")
+        lines.append(f"learned from {one['learned']} requests (the next scorer is due at {one['due']}){_trial(one)}")
+        lines.append(f"net of all that finding out took, {percent(one['net'])} saved so far")
     else:
         lost, n = shadow["lost"], shadow["n"]
         seen = f"{lost} of {n} = {percent(lost / max(1, n))} {_interval(shadow['lost_low'], shadow['lost_high'])}"

@@ -55,7 +55,7 @@ async function column(id, body, signal) {
   let tokens = 0, account = null, threshold = null, usage = null, waiting = false, passed = false;
   const show = () => {
     waiting = false;
-    facts(list, [["tokens", String(usage?.completion_tokens ?? tokens)], ["seconds", ((performance.now() - began) / 1000).toFixed(1)], ["answer", account ? account.answer ?? "none" : passed ? "not read" : "…"]]);
+    facts(list, [["tokens", String(usage?.completion_tokens ?? (passed ? "…" : tokens))], ["seconds", ((performance.now() - began) / 1000).toFixed(1)], ["answer", account ? account.answer ?? "none" : passed ? "not read" : "…"]]);
     if (looks.length) {
       place.hidden = false;
       place.replaceChildren(chart([looks], { bar: threshold, xlabel: "tokens" }), make("p", { class: "legend" }, "Score at each look; from the dashed line on it stops."));
@@ -68,6 +68,7 @@ async function column(id, body, signal) {
   }
   const how = answer.headers.get("x-bitcal") ?? "";
   passed = !how.startsWith("controlled");
+  if (passed) decision.textContent = how;
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   for (;;) {
@@ -140,18 +141,19 @@ async function run() {
     $("verdict").className = kind;
     $("verdict").textContent = verdict;
   } catch (error) {
+    if (running.signal !== signal) return; // another run has taken its place, and says what becomes of it
     $("verdict").className = "error";
     $("verdict").textContent = signal.aborted ? "ended" : String(error.message ?? error);
-    if (!signal.aborted) running.abort();
+    running.abort();
   }
 }
 
 function pilotCard(one) {
-  const list = make("dl"), shadow = one.shadow;
+  const list = make("dl"), shadow = one.shadow, strictest = one.thresholds[0];
   facts(list, [
     ["phase", one.phase], [one.phase === "stopping" ? "promised" : "to be promised", `at most ${percent(one.risk, 1)} changed`],
     ["requests", String(one.requests)], ["learned from", String(one.learned)],
-    ...(shadow ? [["lost", `${shadow.lost} of ${shadow.n} [${percent(shadow.lost_low, 1)}, ${percent(shadow.lost_high, 1)}]`], ["a stop saves", percent(shadow.saved)]] : [["next scorer at", String(one.due)]]),
+    ...(shadow ? [["lost", `${shadow.lost} of ${shadow.n} [${percent(shadow.lost_low, 1)}, ${percent(shadow.lost_high, 1)}]`], ["a stop saves", percent(shadow.saved)]] : [["next scorer at", String(one.due)], ...(strictest ? [["lost at the strictest threshold", `${strictest.losses} of ${strictest.n}`]] : [])]),
     ["net saved, what it asked counted", percent(one.net, 1)],
   ]);
   const bar = -Math.log(one.level), points = one.history.filter((p) => p.epoch === one.epoch);
