@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 from bitcal_tts.auditing.crossfit import candidates_of, crossed, fit_folds, loosest
 from bitcal_tts.auditing.findings import _simpler, scored
+from bitcal_tts.auditing.page import Example, FilePart, Stop, render
 from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, fold_of, walk_texts
 from bitcal_tts.calibration.recording import mark_of_question
 from bitcal_tts.cli import main
@@ -259,6 +261,19 @@ def test_what_is_streamed_keeps_the_looks_that_matter(walked: Walked) -> None:
     for name in ("right", "same"):
         one, other = (replace(t, scores=getattr(t.stops, name).astype(float)).cut(0.5) for t in (few, table))
         assert one.tokens.tolist() == other.tokens.tolist()
+
+
+def test_what_settled_leaves_out_is_pale_and_nothing_else() -> None:
+    def shown(*stops: Stop) -> str:
+        example = Example("t", "q", "abcdef", stops)
+        shape = {"file": "f", "model": None, "n": 1, "thinking_ends_at": None, "reaching": 0.5, "checking": 0.5}
+        page = render([FilePart(shape, [], [], [example])], "")
+        return page.partition('<p class="text">')[2].partition("</p>")[0]
+
+    first = Stop("first statement", 2, "wrong", True, False)
+    assert shown(first).startswith("ab ") and shown(first).endswith("cdef") and "rest" not in shown(first)
+    both = shown(Stop("complete", 5, "right", False, False), Stop("settled at 1 %", 3, "right", False, True), first)
+    assert re.findall('<span class="rest">([a-z]*)</span>', both) == ["de", "f"]
 
 
 def test_a_text_that_does_not_think_is_not_said_to(tmp_path: Path) -> None:

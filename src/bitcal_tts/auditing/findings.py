@@ -234,26 +234,27 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row["method"] != "settled":
             continue
+        risk = f"{100 * row['risk']:g} %"
         spent = f"{_pc(row['share'])} % of the tokens"
         lost = f"{_pc(row['lost_correct_rate'])} % [{_pc(row['lost_low'])}, {_pc(row['lost_high'])}]"
         if row["certified"] is None:
             promise = f"The threshold is the profile's; {row['promise']}."
         elif row["certified"]:
             promise = (
-                f"With these {row['n']:,} texts at most {_pc(row['risk'])} % can be promised (confidence "
+                f"With these {row['n']:,} texts at most {risk} can be promised (confidence "
                 f"{row['confidence']:g}), with a stricter threshold and {_pc(row['certified_share'])} % of the tokens, "
                 "where scorers fitted on other texts judge them (bitcal fit leaves half of the texts to its scorer, "
                 "and takes twice as many)."
             )
         elif row["more_items_needed"]:
             promise = (
-                f"To promise {_pc(row['risk'])} % takes about {row['more_items_needed']:,} more texts, if losses stay "
+                f"To promise {risk} takes about {row['more_items_needed']:,} more texts, if losses stay "
                 "as rare as at the strictest threshold."
             )
         else:
-            promise = f"{_pc(row['risk'])} % cannot be promised: too much is lost at the strictest threshold already."
+            promise = f"{risk} cannot be promised: too much is lost at the strictest threshold already."
         what = "right answers" if row["label"] == "gold" else "answers"
-        found.append(f"settled, aimed at {_pc(row['risk'])} % lost: {spent}, {what} lost in {lost}. {promise}")
+        found.append(f"settled, aimed at {risk} lost: {spent}, {what} lost in {lost}. {promise}")
     return found + _simpler(rows)
 
 
@@ -275,4 +276,4 @@ def _drawn(shape: Row) -> str:
 
 
 def _pc(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.3g}"
+    return "-" if share is None else f"{round(100 * share, 1):g}"

@@ -12,16 +12,21 @@ from bitcal_tts.auditing.findings import HEADINGS, Row, cells
 
 _HEAD = 1200
 """Characters of a text that are shown before its first stop and behind its last."""
+_LEGEND = (
+    "Texts, marked where each rule would have stopped, in red where the answer is lost by it. "
+    "Pale is what <code>settled</code> would not have written."
+)
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a rule would have stopped a text."""
+    """Where a rule would have stopped a text, and whether the rule is ours."""
 
     rule: str
     at: int
     verdict: str
     lost: bool
+    ours: bool
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ def _file(part: FilePart) -> str:
     who = html.escape(f"{shape['file']}: {shape['model'] or 'unknown model'}, {shape['n']:,} texts")
     sentences = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in part.sentences)
     examples = "".join(map(_example, part.examples))
+    if examples:
+        examples = f'<p class="soft">{_LEGEND}</p>{examples}'
     return f"<h2>{who}</h2>{_bar(shape)}<ul>{sentences}</ul>{_table(part.rows)}{examples}"
 
 
@@ -71,7 +78,9 @@ def _bar(shape: Row) -> str:
     else:
         parts += [("check", "checking", "thinking on"), ("write", "writing", "writing it up")]
     spans = "".join(f'<span class="{kind}" style="width:{100 * shape[key]:.1f}%"></span>' for kind, key, _ in parts)
-    legend = "".join(f'<i class="{kind}"></i>{words} {100 * shape[key]:.0f} %' for kind, key, words in parts)
+    legend = " ".join(
+        f'<span><i class="{kind}"></i>{words} {100 * shape[key]:.0f} %</span>' for kind, key, words in parts
+    )
     return f'<div class="bar">{spans}</div><p class="soft key">{legend}</p>'
 
 
@@ -87,21 +96,26 @@ def _table(rows: Sequence[Row]) -> str:
 def _example(example: Example) -> str:
     stops = sorted(example.stops, key=lambda stop: stop.at)
     text, shown = example.text, []
-    at = 0
+    at, saved = 0, False
     for i, stop in enumerate(stops):
         piece = text[at : stop.at]
-        shown.append(html.escape(piece if i else _shortened(piece)) if piece else "")
+        shown.append(_piece(piece if i else _shortened(piece), saved=saved))
         kind = "stop lost" if stop.lost else "stop"
         what = f"{stop.rule}: {stop.verdict}{', which is lost' if stop.lost else ''}"
         shown.append(f' <span class="{kind}">{html.escape(what)}</span> ')
-        at = stop.at
+        at, saved = stop.at, saved or stop.ours
     rest = text[at:]
     tail = rest if len(rest) <= _HEAD else f"{rest[: _HEAD // 2]}\n[...]\n{rest[-_HEAD // 2 :]}"
-    body = f'{"".join(shown)}<span class="rest">{html.escape(tail)}</span>'
+    body = "".join(shown) + _piece(tail, saved=saved)
     question = html.escape(example.question[-_HEAD:])
     return (
         f'<details><summary>{html.escape(example.title)}</summary><p>{question}</p><p class="text">{body}</p></details>'
     )
+
+
+def _piece(text: str, *, saved: bool) -> str:
+    """A piece of a text: pale where it would not have been written."""
+    return f'<span class="rest">{html.escape(text)}</span>' if saved else html.escape(text)
 
 
 def _shortened(piece: str) -> str:

@@ -45,6 +45,7 @@ asked, and what a stopped text stands for is read off it."""
 RISKS = (0.005, 0.01, 0.02, 0.05)
 _BATCH = 8
 _EXAMPLES = 4
+_OURS = "settled"
 _FITTED = 4_000_000
 """Characters of texts whose looks are kept for fitting, in about 1 GiB; of more texts a random share is fitted on, and
 the rest is scored in a second pass."""
@@ -189,11 +190,11 @@ class _Audit:
     def examples(self, one: Audited, risks: Sequence[float], served: Served | None) -> list[Example]:
         """A few texts with the places where rules would have stopped them: lost ones first, then long and short."""
         marks = one.marks(min(risks, key=lambda risk: abs(risk - 0.01)), served)
-        ours = next(cut for name, (_, cut) in marks.items() if name.startswith("settled"))
+        ours = next(cut for name, (_, cut) in marks.items() if name.startswith(_OURS))
         lost = np.nonzero(ours.losses(one.label))[0][:_EXAMPLES]
         saved = np.argsort(ours.cost - ours.full_tokens, kind="stable")[:_EXAMPLES]
         never = np.nonzero(~ours.halted)[0][:_EXAMPLES]
-        titles = {"never stopped": never, "saved most": saved, "lost": lost}
+        titles = {"settled never stops": never, "settled saves most": saved, "settled loses": lost}
         chosen = {int(i): title for title, which in titles.items() for i in which}
         lines = {one.walked.lines[i]: i for i in chosen}
         texts = {text.line: text for text in self.log.texts() if text.line in lines}
@@ -203,7 +204,13 @@ class _Audit:
         pieces = splitter(self.setting.tokenizer)(text.response)
         ends = list(itertools.accumulate(map(len, pieces), initial=0))
         stops = [
-            Stop(name, ends[at[i]], "right" if cut.correct[i] else "wrong", bool(cut.losses(label)[i]))
+            Stop(
+                name,
+                ends[at[i]],
+                "right" if cut.correct[i] else "wrong",
+                bool(cut.losses(label)[i]),
+                name.startswith(_OURS),
+            )
             for name, (at, cut) in marks.items()
             if at[i]
         ]
