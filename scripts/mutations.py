@@ -128,7 +128,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what is unknown counts as the same", "halting/identity.py",
-        "elif theirs is UNKNOWN:\n                told[key] = (", "elif theirs is UNKNOWN:\n                _ = (",
+        'told[key] = f"fitted for {key} {_short(mine)}, which is unknown', '_ = f"fitted for {key}',
         "tests/halting/test_identity.py",
     ),
     Mutation(

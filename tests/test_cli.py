@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +17,11 @@ from typing import Any
 import pytest
 from short_task import SHORT
 
+from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.cli import COMMANDS, main
 from bitcal_tts.commands import compared
 from bitcal_tts.commands import progress as progress_module
+from bitcal_tts.commands.fit import _show
 from bitcal_tts.commands.progress import progress
 from bitcal_tts.commands.record import next_step
 from bitcal_tts.engines.graphs import CaptureWarning
@@ -146,6 +149,7 @@ def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.Captur
         (["run", "--model", "tiny-1m", "--bits", "7"], "bits must be one of"),
         (["run", "--model", ""], "--model: must not be empty"),
         (["record", "--out", ""], "--out: must not be empty"),
+        (["report", "nowhere"], "nowhere is not there"),
         (["report", __file__], "is a file: a folder is meant that bitcal run or replay wrote"),
         (["run", "--task", "gsm9k"], "unknown task 'gsm9k'"),
         (["run", "--temperature", "-1"], "temperature must be"),
@@ -491,6 +495,25 @@ def test_a_comparison_does_not_leave_out_the_profile_it_was_given(
     assert "nothing can be known of what --profile does here: the same record with --probes adds them" in said
 
 
+def test_a_fit_tells_that_nothing_is_saved_and_what_did_not_pass(
+    probed: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asked = ["--confidence", "0.8", "--out"]
+    assert main(["fit", str(probed.folder), "--risk", "0.3", *asked, str(tmp_path / "a.json")]) == 0
+    told = capsys.readouterr()
+    assert "saves nothing" not in told.err and "in brackets" not in told.out
+    assert main(["fit", str(probed.folder), "--risk", "0.01", *asked, str(tmp_path / "b.json")]) == 0
+    told = capsys.readouterr()
+    assert "in brackets: at the strictest threshold that was tried" in told.out and "saves nothing" not in told.err
+    profile = load_profile(tmp_path / "a.json")
+    (evidence,) = profile.evidence.values()
+    for start, words in ((True, "a scorer of its own (without --from)"), (False, "a larger --risk may")):
+        poor = replace(profile, evidence={"32": {**evidence, "tokens": 0.996 * evidence["full_tokens"]}})
+        _show(poor, tmp_path / "a.json", start=start)
+        said = " ".join(capsys.readouterr().err.split())
+        assert "it saves nothing to speak of" in said and words in said
+
+
 def test_a_fit_tells_that_full_runs_are_cut_off(
     probed: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -572,7 +595,10 @@ def test_where_no_answer_is_known_a_text_is_right_as_it_ends(
     log.write_text("\n".join(map(json.dumps, records)))
     folder = str(tmp_path / "traces")
     assert main(["import", str(log), "--bits", "4", "--answers", "gsm8k", "--out", folder]) == 0
-    assert f"next: bitcal fit {folder} --label final --risk 0.02" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"next: bitcal fit {folder} --label final --risk 0.02" in said and ", 4 bits)" in said
+    assert main(["import", str(log), "--answers", "gsm8k", "--out", folder + "-16"]) == 0
+    assert "16 bits, for nobody said otherwise: --bits)" in capsys.readouterr().out
     assert main(["replay", folder, "--methods", "fixed,complete"]) == 0
     told = capsys.readouterr()
     assert "note: 50 of 50 items have no gold answer: right is what their full text ends with" in told.err
@@ -584,7 +610,10 @@ def test_where_no_answer_is_known_a_text_is_right_as_it_ends(
     assert complete["savings"] > 0 and complete["lost_correct_rate"] == 1 / 50
     profile = str(tmp_path / "p.json")
     assert main(["fit", folder, "--risk", "0.3", "--confidence", "0.8", "--out", profile]) == 2  # gold is not known
-    assert "use --label final" in capsys.readouterr().err
+    assert "these texts have no gold answers: --label final counts" in capsys.readouterr().err
+    started = ["--from", "starter", "--risk", "0.3", "--confidence", "0.8", "--out", profile]
+    assert main(["fit", folder, *started]) == 2
+    assert "with a scorer of its own (without --from and --profile)" in capsys.readouterr().err
     assert main(["explain", folder, "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["answer"] == "7"
 

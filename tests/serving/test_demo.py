@@ -41,6 +41,8 @@ def test_a_sidecar_with_a_profile_asks_as_the_profile_was_fitted(
 ) -> None:
     from bitcal_tts.calibration.store import save_profile
     from bitcal_tts.commands import serve
+    from bitcal_tts.halting.identity import IdentityError
+    from bitcal_tts.halting.profile import ProfileError
     from bitcal_tts.serving import demo
 
     profile = demo.profile()
@@ -59,7 +61,12 @@ def test_a_sidecar_with_a_profile_asks_as_the_profile_was_fitted(
             assert engine.template_options == demo.TEMPLATE
             told = capsys.readouterr().err
             assert ("a request that says no more is passed on, not halted" in told) == warned
-            assert ("--declare task=VALUE" in told) == warned
+            assert ("--declare task=VALUE" in told) == warned == ("declaring the task is enough" in told)
+            assert "--declare prompt_sha256" not in told
+        for mistaken, wrong in (("tsk=stories", "'tsk' cannot be declared"), ("task=gsm8k", "this is 'gsm8k'")):
+            args = parser.parse_args(["--upstream", url, "--profile", str(tmp_path / "p.json"), "--declare", mistaken])
+            with pytest.raises((ProfileError, IdentityError), match=wrong):
+                serve.policy_of(args, engine)
         args = parser.parse_args(["--upstream", url, "--profile", str(tmp_path / "p.json"), "--style", "instruct"])
         assert serve._engine(args, opened).template_options == {"enable_thinking": False}
 

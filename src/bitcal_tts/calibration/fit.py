@@ -103,6 +103,11 @@ def fit(
         looks, label = str(known.settings["looks"]), str(known.fitted["label"])
     if among == "right" and label == "final":
         raise ValueError("which full runs are right is not known with label 'final': certify among all")
+    if label == "gold" and not any(trace.item.answer for recording in recordings for trace in recording.traces):
+        raise ValueError(
+            "these texts have no gold answers: --label final counts any other answer than the full run's as lost"
+            + ("" if known is None and scorer is None else ", with a scorer of its own (without --from and --profile)")
+        )
     every = None if known is None else int(known.settings["every"])
     if handed_to is not None:
         identity = identity.with_known(handed_to=handed_to.name)

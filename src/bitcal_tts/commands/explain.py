@@ -155,8 +155,9 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
             text.append(f" ◀ {', '.join(stops[i])} ", style="reverse")
     console.print()
     console.print(text)
-    scale = "below 0.1  [yellow]to 0.5[/yellow]  [dark_orange]to 1.5[/dark_orange]  [red]above[/red]"
-    console.print(f"\n[dim]entropy:[/dim] {scale}")
+    if console.color_system is not None:
+        scale = "below 0.1  [yellow]to 0.5[/yellow]  [dark_orange]to 1.5[/dark_orange]  [red]above[/red]"
+        console.print(f"\n[dim]entropy:[/dim] {scale}")
     outcome_table = Table(title="Where each method ends")
     for name in ("method", "tokens", "reason", "answer", "right"):
         outcome_table.add_column(name, justify="right" if name == "tokens" else "left")

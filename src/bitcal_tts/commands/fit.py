@@ -38,6 +38,7 @@ there: its scorer is kept, and nine tenths of the items certify the threshold (f
 
 
 _MANY = 0.1  # share of full runs that are cut off from which on it is said
+_LITTLE = 0.995  # of the tokens: who takes more saves nothing to speak of
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -134,7 +135,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps({"schema": 1, "profile": str(args.out), "evidence": profile.evidence}))
     else:
-        _show(profile, args.out)
+        _show(profile, args.out, start=args.start is not None)
         suggest(_next_step(profile, args.out))
 
 
@@ -174,12 +175,24 @@ def _may_write(out: Path, source: Path | None, known: Profile | None, *, overwri
     return set(known.thresholds)
 
 
-def _show(profile: Profile, path: Path) -> None:
+def _show(profile: Profile, path: Path, *, start: bool) -> None:
+    """What is promised, a line a precision, and the table of what it rests on.
+
+    Args:
+        profile: As it was fitted.
+        path: Where it is.
+        start: Whether its scorer came with the package.
+    """
     rows = []
     for bits in sorted(profile.thresholds, reverse=True):
         told: dict[str, Any] = profile.evidence[f"{bits:g}"]
         threshold = profile.thresholds[bits]
         print(fill(f"at {bits:g} bits, on {profile.identity['task']}: {promised(told)}", NARROW))
+        if told["certified"] and told["tokens"] > _LITTLE * told["full_tokens"]:
+            note(
+                "note: at this threshold it saves nothing to speak of: a larger --risk"
+                f"{', or a scorer of its own (without --from),' if start else ''} may"
+            )
         cut_off = told.get("cut_off_rate", 0.0)
         if cut_off >= _MANY and "handed_to" not in told:
             note(
@@ -188,12 +201,16 @@ def _show(profile: Profile, path: Path) -> None:
                 "--budget where they are recorded makes the promise say more"
             )
         accuracy = f"{100 * told['accuracy']:.1f} ({100 * told['full_accuracy']:.1f})"
+        tried = "{}" if told["certified"] else "({})"  # at the strictest threshold, which did not pass
         rows.append((
-            f"{bits:g}", str(told["certified_items"]), str(told["losses"]), f"{told['p_value']:.2g}",
+            f"{bits:g}", str(told["certified_items"]), tried.format(told["losses"]),
+            tried.format(f"{told['p_value']:.2g}"),
             f"{threshold:.5f}" if math.isfinite(threshold) else "never stops",
             f"{told['tokens']:.0f} of {told['full_tokens']:.0f}",
             accuracy if profile.fitted["label"] == "gold" else "-",
         ))  # fmt: skip
     names = ("bits", "items", "losses", "p", "threshold", "tokens", "accuracy % (full)")
     print_table("What it was certified on", names, rows, width=NARROW)
+    if not all(told["certified"] for told in profile.evidence.values()):
+        print("in brackets: at the strictest threshold that was tried, which did not pass")
     print(f"profile: {path}")

@@ -40,6 +40,7 @@ names, or a chat log with or without log-probabilities. Records that the paper r
 by their columns, and their numbers are computed as the paper's were (docs/reproducing-the-paper.md)."""
 
 _RISK, _CONFIDENCE = 0.02, 0.9  # of the fit that is told of as the next step
+_BITS = 16.0  # of a model, where nobody says
 METHOD_ORDER = ("fixed", "adaptive", "bitcal_tts")
 
 
@@ -49,13 +50,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=options.folder, help="a folder for the traces or outcomes, one inside it a file")
     add_columns(parser)
     parser.add_argument("--model-name", metavar="NAME", help="the model's, where no column has it (the file's name)")
-    parser.add_argument("--bits", type=float, default=16.0, help="precision of the model that wrote it (default: 16)")
+    parser.add_argument("--bits", type=float, help=f"precision of the model that wrote it (default: {_BITS:g})")
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Import logs, or print a table of released records a file, and write what was read."""
-    if not 0 < args.bits <= 32:
+    if args.bits is not None and not 0 < args.bits <= 32:
         raise ValueError(f"--bits must be above 0 and at most 32, got {args.bits:g}")
     if not all(map(is_released, args.records)):
         _import_logs(args)
@@ -136,9 +137,10 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         full = full and complete_signals(text)
         gold = gold or text.answer is not None
     signals = Signals("top", k=TOP_K) if full else TEXT_ONLY
+    bits, assumed = (_BITS, ", for nobody said otherwise: --bits") if args.bits is None else (args.bits, "")
     manifest = manifest_of(
         model=log.model or args.model_name or path.name.partition(".")[0],
-        bits=args.bits,
+        bits=bits,
         answers=log.answers,
         close=log.close,
         budget=longest + 1,
@@ -149,7 +151,7 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
     with progress(f"importing {path.name}", log.n, quiet=args.json) as advance:
         import_texts(log.texts(), log.n, folder, manifest, split, advance)
     if not args.json:
-        print(f"traces: {folder} ({log.n} texts, {log.answers} answers, {signals} signals)")
+        print(f"traces: {folder} ({log.n} texts, {log.answers} answers, {signals} signals, {bits:g} bits{assumed})")
         starts = gold and _is_new_to_the_starter(asked, FORMATS[log.answers].values)
         least = fewest_items(_RISK, _CONFIDENCE, scorer_is_known=starts)
         how = " --from starter" if starts else "" if gold else " --label final"

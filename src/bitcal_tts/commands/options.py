@@ -157,6 +157,11 @@ def file(text: str) -> Path:
     return path
 
 
+def add_block(parser: Any, usual: str) -> None:
+    """How many items are kept together while recording."""
+    parser.add_argument("--block", type=positive, help=f"items written together: what an interruption loses ({usual})")
+
+
 def add_overwrite(parser: Any) -> None:
     """Leave to replace what is there."""
     parser.add_argument("--overwrite", action="store_true", help="replace other results that are there")

@@ -42,10 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=16,
         help="hidden states are compared every k tokens (%(default)s)",
     )
-    parser.add_argument(
-        "--block", type=options.positive,
-        help=f"items written together: what an interruption loses (the batch; {_FEW} where a processor decodes)",
-    )  # fmt: skip
+    options.add_block(parser, f"the batch; {_FEW} where a processor decodes")
     options.add_probes(parser)
     options.add_ray(parser)
     parser.add_argument("--hidden", action="store_true", help="keep the hidden vectors, not only their cosines")
@@ -55,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Record, and say what was recorded."""
     before = _there(args.out)
-    store = record_traces(args, args.out, args.budget)
+    store = record_traces(args, args.out, args.budget, few_together=True)
     summary = describe(store)
     if args.json:
         print(json.dumps({"schema": 1, "folder": str(args.out), **summary}))
@@ -86,8 +83,16 @@ def next_step(store: Any, folder: Path) -> str:
     return fit if description["probes"] is not None else f"the same command with --probes, then {fit}"
 
 
-def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
-    """Record what is missing of the folder the options describe."""
+def record_traces(args: argparse.Namespace, folder: Path, budget: int, *, few_together: bool = False) -> Any:
+    """Record what is missing of the folder the options describe.
+
+    Args:
+        args: The options.
+        folder: Where to.
+        budget: Hard cap on new tokens.
+        few_together: Whether a processor is given a few items at a time: it decodes them nearly as fast as many, and an
+            interruption loses less.
+    """
     if not args.json:
         note(f"preparing {args.url or args.model or USUAL_MODEL}")
     from bitcal_tts.traces.record import record
@@ -115,7 +120,7 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
             seed=args.seed,
             decoding=decoding,
             batch_size=args.batch,
-            block_size=_block(args, engine),
+            block_size=_block(args, engine, few_together=few_together),
             chunk_size=16 if args.chunk_size is None else args.chunk_size,
             keep_hidden=getattr(args, "hidden", False),
             probes=args.probes,
@@ -126,10 +131,10 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int) -> Any:
         )
 
 
-def _block(args: argparse.Namespace, engine: Any) -> int | None:
-    """Items written together: a processor decodes a few nearly as fast as many, and an interruption loses less."""
-    block: int | None = getattr(args, "block", None)
-    if block is None and "block" in args and engine.describe().get("device") == "cpu":
+def _block(args: argparse.Namespace, engine: Any, *, few_together: bool) -> int | None:
+    """Items written together, where that is not the batch."""
+    block: int | None = args.block
+    if block is None and few_together and engine.describe().get("device") == "cpu":
         return min(int(args.batch), _FEW)
     return block
 

@@ -12,7 +12,7 @@ from textwrap import fill
 from typing import Any
 
 from bitcal_tts.commands import build, options
-from bitcal_tts.commands.places import place_of_results, refuse_overwriting
+from bitcal_tts.commands.places import check_writable, place_of_results, refuse_overwriting
 from bitcal_tts.commands.progress import progress, suggest
 from bitcal_tts.commands.record import describe
 from bitcal_tts.commands.recordings import Opened, open_recording
@@ -70,7 +70,7 @@ def show(description: dict[str, Any], summary: dict[str, Any], *, full: bool) ->
     rows, promises = summary["rows"], summary["promises"]
     print(fill(verdict(rows, summary["comparisons"], summary["promises"]), NARROW))
     for promise in promises:
-        print(fill(f"{promise['method']}, budget {promise['budget']}: {promise['line']}", NARROW))
+        print(fill(f"{promise['method']}, budget {promise['budget']:,}: {promise['line']}", NARROW))
     title = title_of(description, rows) + ended(description)
     if full:
         print_rows(rows, title)
@@ -107,6 +107,7 @@ def replay_recording(
     key = json.loads(json.dumps(follows_from))
     if out is None:
         out = place_of_results(home or store.folder, key, inside=home is not None)
+        check_writable(out)
     else:
         refuse_overwriting(out, key, overwrite=args.overwrite)
     done: list[Outcome] = []

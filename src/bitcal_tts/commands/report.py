@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps({"schema": 1, **summary, "page": str(page)}))
     else:
         for one in summary["promises"]:
-            print(fill(f"{one['run'] or one['method']}, budget {one['budget']}: {one['line']}", NARROW))
+            print(fill(f"{one['run'] or one['method']}, budget {one['budget']:,}: {one['line']}", NARROW))
         print(f"report: {page}; tables and figures are beside it")
         suggest("open it in a browser; it needs no network")
 
@@ -122,10 +122,12 @@ def _title(run: Run) -> str:
 def _subtitle(run: Run) -> str:
     if run.store is None:
         return f"released records, {run.summary.get('source')}"
+    told = title_of(run.store.description, run.summary["rows"]) + ended(run.summary)
     took = describe(run.store)
+    if not took["tokens"]:  # logs: nobody knows what they took
+        return told
     energy = "" if took["joules"] is None else f", {took['joules']:,.0f} J"
-    decoded = f"{took['tokens']:,} tokens decoded in {took['seconds']:.0f} s{energy}"
-    return f"{title_of(run.store.description, run.summary['rows'])}{ended(run.summary)}; {decoded}"
+    return f"{told}; {took['tokens']:,} tokens decoded in {took['seconds']:.0f} s{energy}"
 
 
 def _browsed(run: Run, n_items: int) -> dict[str, Any]:
@@ -147,6 +149,8 @@ def read_summary(folder: Path) -> dict[str, Any]:
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
+        if not folder.exists():
+            raise TraceError(f"{folder} is not there") from None
         replays = sorted(path.parent for path in folder.glob("replays/*/summary.json"))
         there = f"; {replays[-1]} has one" if replays else f": bitcal replay {folder}"
         raise TraceError(f"{folder} has no summary.json, which bitcal run and replay write{there}") from None

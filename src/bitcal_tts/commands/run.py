@@ -31,6 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_model_options(parser)
     options.add_method_options(parser)
     options.add_budgets(parser, [128, 256, 512])
+    options.add_block(parser, "the batch")
     options.add_probes(parser)
     options.add_ray(parser)
     parser.add_argument("--config", metavar="FILE", help="options from a YAML file")

@@ -352,7 +352,7 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
 
     usual_method = build(None, None, args.escalate_after or args.budget)  # what is wrong is said now
     if own is not None and not args.risk and usual == "settled":
-        own.check_known(_of_the_server(engine))
+        own.check_known(_of_the_server(engine).declare(told))
         if args.escalate_after is None:
             _mention_passed_on(own, engine, args)
     about = About(

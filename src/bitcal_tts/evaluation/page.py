@@ -19,7 +19,7 @@ Row = dict[str, Any]
 _CAPTIONS = {
     "accuracy_and_tokens": "Accuracy with intervals beside average tokens, at the largest budget.",
     "premature_stops": "Problems halted early and wrong, and those of them that the full decode gets right.",
-    "pareto": "Accuracy against tokens; labels are budgets. Up and left is preferable.",
+    "pareto": "Accuracy against tokens; labels are budgets, where there are several. Up and left is preferable.",
     "budget_sweep": "Accuracy and tokens as the budget grows.",
 }
 

@@ -131,9 +131,9 @@ class Identity:
             if mine is UNKNOWN:
                 told[key] = f"the {key} it was fitted for is unknown (--declare {key}=VALUE where it is fitted)"
             elif theirs is UNKNOWN:
-                told[key] = (
-                    f"fitted for {key} {_short(mine)}, which is unknown here (--declare {key}=VALUE, if you know it)"
-                )
+                task = next((task for task in _IMPLIED if key in _IMPLIED[task] and served[task] is UNKNOWN), None)
+                way = f"--declare {key}=VALUE, if you know it" if task is None else f"declaring the {task} is enough"
+                told[key] = f"fitted for {key} {_short(mine)}, which is unknown here ({way})"
             elif mine != theirs:
                 told[key] = _another(key, mine, theirs)
         return told

@@ -97,7 +97,7 @@ def _is_object(raw: bytes) -> bool:
 
 def _parsed(line: int, raw: bytes) -> Record | Fault:
     try:
-        values = json.loads(raw.decode("utf-8-sig" if line == 1 else "utf-8"))
+        values = json.loads(raw.decode("utf-8-sig" if line == 1 else "utf-8").rstrip())
     except UnicodeDecodeError as error:
         return Fault(line, f"is not UTF-8 (byte {error.start})")
     except json.JSONDecodeError as error:  # which calls every record its first line
