@@ -149,6 +149,8 @@ def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.Captur
         (["run", "--model", "tiny-1m", "--bits", "7"], "bits must be one of"),
         (["run", "--model", ""], "--model: must not be empty"),
         (["record", "--out", ""], "--out: must not be empty"),
+        (["replay", ""], "argument traces: must not be empty"),
+        (["record", "--url", "", "--out", "x"], "--url: must not be empty"),
         (["report", "nowhere"], "nowhere is not there"),
         (["report", __file__], "is a file: a folder is meant that bitcal run or replay wrote"),
         (["run", "--task", "gsm9k"], "unknown task 'gsm9k'"),

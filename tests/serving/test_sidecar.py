@@ -28,6 +28,7 @@ from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.halting.profile import ProfileError
 from bitcal_tts.serving.asked import read_asked
+from bitcal_tts.serving.generation import Generation
 from bitcal_tts.serving.policy import Planner, Policy
 from bitcal_tts.serving.upstream import Upstream
 from bitcal_tts.tiny import models
@@ -394,6 +395,28 @@ def test_a_log_names_what_differs_and_nothing_that_a_client_said(
     (told,) = (record for record in caplog.records if record.getMessage() == "passed on")
     assert told.__dict__["differs"] == ["system", "task"]
     assert "my secret" not in str(told.__dict__)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_sidecar_itself_takes_is_counted_for_every_piece(
+    running: Any, client: Any, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    took, read = Generation.took, list[float]()
+
+    def a_second_more(generation: Generation) -> float:
+        read.append(took(generation))
+        return 1.0
+
+    monkeypatch.setattr(Generation, "took", a_second_more)
+    names = ("bitcal_own_seconds_per_token_count", "bitcal_own_seconds_per_token_sum")
+    before = [_value(running, name) for name in names]
+    answer = client.chat.completions.create(**asked(0, max_tokens=24), stream=stream)
+    if stream:
+        assert list(answer)
+    pieces, seconds = (_value(running, name) - was for name, was in zip(names, before, strict=True))
+    assert 12 <= pieces == len(read) <= 25  # some tokens are not a piece of their own
+    assert seconds >= pieces  # reading and judging, not the wording alone
+    assert sum(second > 0 for second in read) >= len(read) - 1  # a landing puts its own words in
 
 
 def _value(running: Any, name: str) -> float:

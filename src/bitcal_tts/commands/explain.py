@@ -29,7 +29,9 @@ EXAMPLE = """example:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal explain`."""
-    parser.add_argument("traces", type=Path, help="a folder that bitcal record wrote, or one of results from it")
+    parser.add_argument(
+        "traces", type=options.path, help="a folder that bitcal record wrote, or one of results from it"
+    )
     parser.add_argument("item", help="an item's id, or its number")
     options.add_method_options(parser)
     options.add_budgets(parser, None)

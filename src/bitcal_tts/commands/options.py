@@ -36,6 +36,11 @@ def named(text: str) -> str:
     return text
 
 
+def path(text: str) -> Path:
+    """A file or a folder."""
+    return Path(named(text))
+
+
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """What to decode, and how."""
     group = parser.add_argument_group("model and task")
@@ -45,7 +50,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         default="gsm_symbolic",
         help=f"{', '.join(TASKS)}, or a reasoning-gym name such as chain_sum:max_terms=2 (%(default)s)",
     )
-    group.add_argument("--data", metavar="FILE", help="a local JSONL file with question and answer")
+    group.add_argument("--data", type=named, metavar="FILE", help="a local JSONL file with question and answer")
     group.add_argument(
         "--split",
         default="test",
@@ -56,7 +61,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--execute", action="store_true", help="task code: run the Python the model writes, in a limited subprocess"
     )
-    group.add_argument("--prompt", metavar="FILE", help="a prompt template with {question} in it")
+    group.add_argument("--prompt", type=named, metavar="FILE", help="a prompt template with {question} in it")
     group.add_argument("--n", type=positive, help=f"number of problems ({USUAL_N}, or as many as the task has)")
     group.add_argument("--skip-long", action="store_true", help="leave out problems that do not fit into the model")
 
@@ -72,8 +77,8 @@ def add_engine_options(group: Any) -> None:
         choices=("transformers", "http", "llamacpp"),
         help="what decodes (transformers; http where there is a --url; llamacpp is llama.cpp in this process)",
     )
-    group.add_argument("--url", help="an OpenAI-compatible server, such as http://127.0.0.1:8080; its key, if it has "
-                       f"one, is read from {API_KEY_VARIABLE}")  # fmt: skip
+    group.add_argument("--url", type=named, help="an OpenAI-compatible server, such as http://127.0.0.1:8080; its key, "
+                       f"if it has one, is read from {API_KEY_VARIABLE}")  # fmt: skip
     group.add_argument("--api", choices=("llamacpp", "vllm", "chat"), help="what the server speaks, chat being what "
                        "all of them share (found by asking it)")  # fmt: skip
     group.add_argument(
@@ -113,7 +118,7 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         help=f"comma-separated: {', '.join(METHODS)}, or a peer's rule: {', '.join(RULES)} "
         "(the paper's three and complete; settled too with --profile)",
     )  # fmt: skip
-    group.add_argument("--profile", metavar="FILE", help="what bitcal fit wrote, for the method settled")
+    group.add_argument("--profile", type=named, metavar="FILE", help="what bitcal fit wrote, for the method settled")
     group.add_argument(
         "--force", action="store_true", help="use a profile on what it was not fitted on; its promise is void there"
     )
@@ -143,18 +148,18 @@ def add_declare(parser: Any) -> None:
 
 def folder(text: str) -> Path:
     """A folder, there or not; a file in its place is named at once."""
-    path = Path(named(text))
-    if path.is_file():
-        raise argparse.ArgumentTypeError(f"{path} is a file: a folder is meant")
-    return path
+    place = path(text)
+    if place.is_file():
+        raise argparse.ArgumentTypeError(f"{place} is a file: a folder is meant")
+    return place
 
 
 def file(text: str) -> Path:
     """A file, there or not; a folder in its place is named at once."""
-    path = Path(named(text))
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{path} is a folder: a file is meant, such as {path / 'NAME'}")
-    return path
+    place = path(text)
+    if place.is_dir():
+        raise argparse.ArgumentTypeError(f"{place} is a folder: a file is meant, such as {place / 'NAME'}")
+    return place
 
 
 def add_block(parser: Any, usual: str) -> None:

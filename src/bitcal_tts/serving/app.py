@@ -231,9 +231,9 @@ class Sidecar:
             if asked.stream:
                 events = self._events(asked, generation, answer, first, texts)
                 return _Owned(leave, events, media_type="text/event-stream", headers=headers)
-            answer.feed(first)
+            self._feed(answer, generation, first)
             async for text in texts:
-                answer.feed(text)
+                self._feed(answer, generation, text)
                 if await request.is_disconnected():
                     raise ClientDisconnect
             self._count(generation)
@@ -258,13 +258,10 @@ class Sidecar:
     ) -> AsyncIterator[str]:
         """A stream of server-sent events."""
         try:
-            for event in (*answer.begin(), *answer.feed(first)):
+            for event in (*answer.begin(), *self._feed(answer, generation, first)):
                 yield _sent(event)
             async for text in texts:
-                began = time.perf_counter()
-                events = answer.feed(text)
-                self.metrics.own.observe(time.perf_counter() - began)
-                for event in events:
+                for event in self._feed(answer, generation, text):
                     yield _sent(event)
                 if asked.trace:
                     yield _sent(answer.told(generation.seen()))
@@ -275,6 +272,13 @@ class Sidecar:
             self._failed(error)
             yield _sent({"error": {"message": self._without_url(error), "type": "upstream_error"}})
         yield "data: [DONE]\n\n"
+
+    def _feed(self, answer: Answer, generation: Generation, text: str) -> list[dict[str, Any]]:
+        """What a client is sent of a text, and what reading, judging and wording it took counted."""
+        began = time.perf_counter()
+        events = answer.feed(text)
+        self.metrics.own.observe(generation.took() + time.perf_counter() - began)
+        return events
 
     def _leave(self, generation: Generation) -> None:
         generation.leave()

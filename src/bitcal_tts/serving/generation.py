@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
 from threading import Event
@@ -54,6 +55,7 @@ class Generation:
         self._decoding, self._seed = decoding, seed
         self._reads = course.session.signals.distribution != "absent"
         self._seen: list[tuple[str, float | None]] = []
+        self._took = 0.0
         self._ids: list[int] = []
         self._texts: list[str] = []
 
@@ -135,13 +137,20 @@ class Generation:
                 yield piece.text
 
     def _take(self, piece: Piece) -> Directive:
-        engine = self._upstream.engine
+        began, engine = time.perf_counter(), self._upstream.engine
         tokens = as_tokens(piece, engine.vocabulary, full=engine.is_full) if self._reads else _as_text(piece)
         entropies: Sequence[float | None] = tokens.entropies or [None] * len(tokens.texts)
         self._seen += zip(tokens.texts, entropies, strict=True)
         self._ids += piece.ids
         self._texts += tokens.texts
-        return self._session.feed(tokens)
+        directive = self._session.feed(tokens)
+        self._took += time.perf_counter() - began
+        return directive
+
+    def took(self) -> float:
+        """Seconds that reading and judging has taken since this was last asked."""
+        took, self._took = self._took, 0.0
+        return took
 
     def seen(self) -> dict[str, Any]:
         """What is new: tokens with their entropies, looks with their scores, and the bar."""
@@ -168,7 +177,9 @@ class Generation:
         ended: Directive | None = None
         async with stream as pieces:
             async for piece in pieces:
+                began = time.perf_counter()
                 ended = self._session.feed(_as_text(piece))
+                self._took += time.perf_counter() - began
                 self._seen.append((piece.text, None))
                 yield piece.text
                 if isinstance(ended, End):
