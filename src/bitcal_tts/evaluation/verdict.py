@@ -35,20 +35,15 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[
         f"Decoded to the end, {_pc(full['accuracy'])} % are right with {full['avg_tokens']:,.0f} tokens an answer "
         f"({'landed, ' if base == 'landed' else ''}budget {budget:,}, N = {full['n']:,})."
     )
-    cut_off = full.get("cut_off_rate", 0.0)
-    if base == "landed" and cut_off >= _MANY:
-        begin += (
-            f" {_pc(cut_off)} % of the texts are cut off at the budget, where landing answers for them; "
-            "lost counts only what they have right by themselves."
-        )
+    end = _cut_off(full) if base == "landed" else ""
     tests = {test["method"]: test for test in comparisons if test["budget"] == budget and test["against"] == base}
     saved = {name: 1 - row["avg_tokens"] / max(1.0, full["avg_tokens"]) for name, row in at.items()}
     saving = [row for name, row in at.items() if name != base and saved[name] >= _WORTH]
     fine = [row for row in saving if row["method"] in tests and tests[row["method"]]["verdict"] != "worse"]
     if not fine:
         if not saving:
-            return f"{begin} No method here saves anything to speak of."
-        return f"{begin} Every method that saves tokens against that costs accuracy."
+            return f"{begin} No method here saves anything to speak of.{end}"
+        return f"{begin} Every method that saves tokens against that costs accuracy.{end}"
     # What keeps the accuracy comes first; where nothing does, what comes nearest.
     kept = [row for row in fine if tests[row["method"]]["difference"] >= -MARGIN]
     best = (
@@ -61,7 +56,19 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[
     shown = f"{points(test['difference'])} points ({test['verdict']}, corrected p = {test['p_corrected']:.2g})"
     met = caution(promise for promise in promises if promise["method"] == best["method"])
     return (
-        f"{begin} {best['method']} saves {saves} % of them and loses {loses} % of the answers; accuracy {shown}.{met}"
+        f"{begin} {best['method']} saves {saves} % of them and loses {loses} % of the answers; accuracy {shown}."
+        f"{met}{end}"
+    )
+
+
+def _cut_off(full: Row) -> str:
+    """Where landing answers for many texts that the budget cuts off: that what is lost is not measured by that."""
+    rate = full.get("cut_off_rate", 0.0)
+    if rate < _MANY:
+        return ""
+    return (
+        f" {_pc(rate)} % of the texts are cut off at the budget, where landing answers for them; lost counts only what "
+        "they have right by themselves."
     )
 
 
