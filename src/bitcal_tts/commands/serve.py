@@ -209,7 +209,7 @@ def _engine(args: argparse.Namespace, opened: ExitStack) -> HttpEngine:
         url, template = owned.url, template or demo.TEMPLATE
         args.answers = args.answers or "gsm8k"
         args.budget = min(args.budget or demo.BUDGET, demo.BUDGET)
-        args.declare = [*(args.declare or []), f"task={demo.TASK}"]
+        args.declare = [f"task={demo.TASK}", *(args.declare or [])]
     engine = HttpEngine(
         url, owned=owned, bits=args.bits, api=args.api, template_options=template,
         api_key=os.environ.get(API_KEY_VARIABLE), **markers,
@@ -238,7 +238,7 @@ def _demo_profile(args: argparse.Namespace, engine: HttpEngine) -> Profile | Non
         return None
     try:
         found.check(_of_a_plain_request(engine, args))
-    except (ProfileError, IdentityError) as error:
+    except ProfileError as error:
         note(f"the demo's profile is not used: {error}")
         return None
     return found
@@ -281,7 +281,7 @@ def _status(args: argparse.Namespace) -> None:
         print(json.dumps({"schema": 1, "pilots": known}))
         return
     if not known:
-        print("no request has come yet")
+        print("nothing has been learned from a request yet")
     for one in known:
         print("\n".join(fill(line, NARROW, subsequent_indent="  ") for line in in_words(one)), end="\n\n")
 
