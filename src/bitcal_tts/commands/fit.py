@@ -20,6 +20,7 @@ from bitcal_tts.commands.progress import note, progress, suggest
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.commands.table import NARROW, print_table
 from bitcal_tts.evaluation.promises import promised
+from bitcal_tts.evaluation.verdict import MANY, WORTH
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.settled import SettledParameters
@@ -35,10 +36,6 @@ EXAMPLE = """example:
 With --confidence, at most --risk of all requests are right at full length and wrong when stopped. Several folders of
 one model are pooled, each precision with a threshold of its own. With --profile a precision is added to one that is
 there: its scorer is kept, and nine tenths of the items certify the threshold (for 1 % at least 230 without a loss)."""
-
-
-_MANY = 0.1  # share of full runs that are cut off from which on it is said
-_LITTLE = 0.995  # of the tokens: who takes more saves nothing to speak of
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -190,13 +187,13 @@ def _show(profile: Profile, path: Path, *, start: bool) -> None:
         told: dict[str, Any] = profile.evidence[f"{bits:g}"]
         threshold = profile.thresholds[bits]
         print(fill(f"at {bits:g} bits, on {profile.identity['task']}: {promised(told)}", NARROW))
-        if told["certified"] and told["tokens"] > _LITTLE * told["full_tokens"]:
+        if told["certified"] and told["tokens"] > (1 - WORTH) * told["full_tokens"]:
             note(
                 "note: at this threshold it saves nothing to speak of: a larger --risk"
                 f"{', or a scorer of its own (without --from),' if start else ''} may"
             )
         cut_off = told.get("cut_off_rate", 0.0)
-        if cut_off >= _MANY and "handed_to" not in told:
+        if cut_off >= MANY and "handed_to" not in told:
             note(
                 f"note: {100 * cut_off:.0f} % of these full runs are cut off at the budget of "
                 f"{profile.identity['budget']:,}. What they had no time to answer is not counted as lost: a larger "

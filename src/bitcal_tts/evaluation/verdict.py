@@ -10,8 +10,10 @@ from bitcal_tts.evaluation.promises import caution
 from bitcal_tts.evaluation.tables import points
 
 Row = dict[str, Any]
-_WORTH = 0.005  # share of the tokens from which on a method is said to save any
-_MANY = 0.1  # share of the texts that are cut off at the budget from which on it is said
+WORTH = 0.005
+"""Share of the tokens from which on a method is said to save any."""
+MANY = 0.1
+"""Share of the texts that are cut off at the budget from which on it is said."""
 
 
 def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[Row] = ()) -> str:
@@ -38,7 +40,7 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[
     end = _cut_off(full) if base == "landed" else ""
     tests = {test["method"]: test for test in comparisons if test["budget"] == budget and test["against"] == base}
     saved = {name: 1 - row["avg_tokens"] / max(1.0, full["avg_tokens"]) for name, row in at.items()}
-    saving = [row for name, row in at.items() if name != base and saved[name] >= _WORTH]
+    saving = [row for name, row in at.items() if name != base and saved[name] >= WORTH]
     fine = [row for row in saving if row["method"] in tests and tests[row["method"]]["verdict"] != "worse"]
     if not fine:
         if not saving:
@@ -64,7 +66,7 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[
 def _cut_off(full: Row) -> str:
     """Where landing answers for many texts that the budget cuts off: that what is lost is not measured by that."""
     rate = full.get("cut_off_rate", 0.0)
-    if rate < _MANY:
+    if rate < MANY:
         return ""
     return (
         f" {_pc(rate)} % of the texts are cut off at the budget, where landing answers for them; lost counts only what "
