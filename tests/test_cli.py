@@ -21,9 +21,11 @@ from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.cli import COMMANDS, main
 from bitcal_tts.commands import compared
 from bitcal_tts.commands import progress as progress_module
+from bitcal_tts.commands.build import budgets_of
 from bitcal_tts.commands.fit import _show
 from bitcal_tts.commands.progress import progress
 from bitcal_tts.commands.record import next_step
+from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.engines.graphs import CaptureWarning
 from bitcal_tts.evaluation.verdict import verdict
 from bitcal_tts.traces.store import TraceStore
@@ -150,6 +152,10 @@ def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.Captur
         (["run", "--model", ""], "--model: must not be empty"),
         (["record", "--out", ""], "--out: must not be empty"),
         (["replay", ""], "argument traces: must not be empty"),
+        (["fit", "x", "--out", ""], "--out: must not be empty"),
+        (["record", "--task", "", "--out", "x"], "--task: must not be empty"),
+        (["audit", "--tokenizer", "", "x"], "--tokenizer: must not be empty"),
+        (["run", "--config", ""], "--config: must not be empty"),
         (["record", "--url", "", "--out", "x"], "--url: must not be empty"),
         (["report", "nowhere"], "nowhere is not there"),
         (["report", __file__], "is a file: a folder is meant that bitcal run or replay wrote"),
@@ -170,6 +176,7 @@ def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.Captur
             "--block: must be a whole number of at least 1, got -1",
         ),
         (["run", "--conf", "c.yaml"], "there is no option --conf (did you mean --config?)"),
+        (["import", "--label", "final", "x"], "there is no option --label; see bitcal import --help"),
         (["record"], "the following arguments are required: --out"),
         (["replay", "nowhere"], "nowhere is not a trace folder"),
         (["replay", "nowhere", "--chunk-size", "x"], "--chunk-size: must be a whole number of at least 1, got x"),
@@ -531,6 +538,25 @@ def test_a_fit_tells_that_full_runs_are_cut_off(
     assert words in told["160"] and "cut off" not in told["320"]
 
 
+def test_a_profile_is_replayed_at_the_budget_it_was_fitted_for(
+    probed: Any, store: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    profile = str(tmp_path / "p.json")
+    fitted = ["--risk", "0.3", "--confidence", "0.8", "--budget", "160", "--out", profile, "--json"]
+    assert main(["fit", str(probed.folder), *fitted]) == 0
+    replay = ["replay", str(probed.folder), "--methods", "fixed,settled", "--profile", profile, "--json"]
+    assert main([*replay, "--out", str(tmp_path / "a")]) == 0
+    told = capsys.readouterr()
+    assert f"note: at 160 tokens, the budget that {profile} was fitted for; --budgets 320 is all of it" in told.err
+    assert {row["budget"] for row in json.loads(told.out.splitlines()[-1])["rows"]} == {160}
+    assert main([*replay, "--budgets", "320", "--out", str(tmp_path / "b")]) == 2
+    assert "fitted for budget 160, this is 320" in capsys.readouterr().err
+    assert main(["fit", str(probed.folder), *fitted[:4], "--out", profile, "--overwrite", "--json"]) == 0
+    assert load_profile(Path(profile)).identity["budget"] == 320
+    shorter = open_recording(store.folder, quiet=True)
+    assert budgets_of(None, Path(profile), shorter) == [192]  # no further than it was recorded
+
+
 def test_items_that_a_profile_was_certified_on_prove_nothing(
     probed: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -617,7 +643,11 @@ def test_where_no_answer_is_known_a_text_is_right_as_it_ends(
     assert main(["fit", folder, *started]) == 2
     assert "with a scorer of its own (without --from and --profile)" in capsys.readouterr().err
     assert main(["explain", folder, "3", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["answer"] == "7"
+    explained = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert explained["answer"] == "7" and not explained["gold"]
+    assert main(["explain", folder, "3"]) == 0
+    said = capsys.readouterr().out
+    assert "no gold answer; its text ends with 7" in said and ", gold answer" not in said
 
 
 def test_a_starter_is_named_where_it_has_not_met_most_of_the_questions() -> None:

@@ -93,6 +93,13 @@ class _Parser(argparse.ArgumentParser):
         note(f"{self.prog}: {message}; see {self.prog} --help")
         raise SystemExit(2)
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """As argparse does; an empty value is a variable of a script that was not set."""
+        value = super()._get_value(action, arg_string)
+        if not arg_string.strip() and action.nargs != argparse.PARSER:  # a command's arguments are its own parser's
+            raise argparse.ArgumentError(action, "must not be empty")
+        return value
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """As argparse does, and with the choice that was perhaps meant."""
         if action.choices is not None and value not in action.choices:
@@ -114,7 +121,7 @@ class _Parser(argparse.ArgumentParser):
         misspelt = [text.partition("=")[0] for text in unknown if text.startswith("-") and text not in ("-", "--")]
         if not misspelt:
             self.error(f"takes no more arguments: {' '.join(unknown)} is too much")
-        self.error("; ".join(f"there is no option {name}{did_you_mean(name, self.known)}" for name in misspelt))
+        self.error("; ".join(f"there is no option {name}{did_you_mean(name, self.known, '--')}" for name in misspelt))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -210,6 +217,8 @@ def _config_file(arguments: list[str]) -> str | None:
 def _use_config(sub: argparse.ArgumentParser, path: str) -> None:
     from bitcal_tts.commands.options import read_config
 
+    if not path.strip():
+        sub.error("argument --config: must not be empty")
     try:
         values = read_config(path)
     except ValueError as error:
@@ -221,6 +230,8 @@ def _use_config(sub: argparse.ArgumentParser, path: str) -> None:
         sub.error(f"{path} sets unknown options: {', '.join(unknown)}")
     for name, value in values.items():
         action = actions[name]
+        if value == "":
+            sub.error(f"{path}: {name} must not be empty")
         if action.const is True and not isinstance(value, bool):
             sub.error(f"{path}: {name} must be true or false, got {value!r}")
         if isinstance(action, argparse._AppendAction) and not isinstance(value, list):

@@ -26,6 +26,18 @@ def test_every_count_on_the_dashboard_is_counted(running: Any) -> None:
     assert asked and asked <= counted, asked - counted
 
 
+def test_before_the_first_shadow_there_are_none_and_no_rate_is_known() -> None:
+    from bitcal_tts.serving.metrics import Metrics
+
+    metrics = Metrics()
+    metrics.pilots([{"name": "a", "phase": "learning", "net": 0.0, "shadow": None}])
+    told = {
+        what: metrics.registry.get_sample_value("bitcal_shadow", {"setting": "a", "what": what})
+        for what in ("n", "lost", "lost_high")
+    }
+    assert (told["n"], told["lost"]) == (0, 0) and told["lost_high"] != told["lost_high"]
+
+
 def _names(name: str, kind: str) -> list[str]:
     endings = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
     return [name + ending for ending in endings.get(kind, [""])]

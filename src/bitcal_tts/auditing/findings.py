@@ -243,8 +243,8 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
             promise = (
                 f"With these {row['n']:,} texts at most {risk} can be promised (confidence "
                 f"{row['confidence']:g}), with a stricter threshold and {_pc(row['certified_share'])} % of the tokens, "
-                "where scorers fitted on other texts judge them (bitcal fit leaves half of the texts to its scorer, "
-                "and takes twice as many)."
+                "as scorers fitted on the other texts judge them. That is a forecast: the promise is made by bitcal "
+                "fit, which leaves half of the texts to its scorer and may need twice as many, or more."
             )
         elif row["more_items_needed"]:
             promise = (

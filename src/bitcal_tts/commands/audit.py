@@ -56,15 +56,13 @@ SAMPLE = 5_000
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal audit`."""
-    parser.add_argument("files", type=options.path, nargs="+", metavar="FILE", help="logs; several are fitted together")
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="logs; several are fitted together")
     add_columns(parser)
     parser.add_argument("--label", choices=("gold", "final"), default="gold",
                         help="what is lost: a right answer (gold), or any but the full text's (final)")  # fmt: skip
     parser.add_argument("--risks", type=_risks, default=list(RISKS), metavar="R,R",
                         help="shares of answers that may be lost (default: 0.005,0.01,0.02,0.05)")  # fmt: skip
-    parser.add_argument(
-        "--profile", type=options.path, help="judge by this profile, at its own threshold; nothing is fitted"
-    )
+    parser.add_argument("--profile", type=Path, help="judge by this profile, at its own threshold; nothing is fitted")
     parser.add_argument("--bits", type=float, help="which of the profile's thresholds, where it has several")
     parser.add_argument("--starter", choices=("auto", "none"), default="auto",
                         help="whether scorers start from those in the package (default: auto)")  # fmt: skip

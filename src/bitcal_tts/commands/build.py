@@ -178,15 +178,20 @@ def _quiet_transformers() -> None:
 
 
 def budgets_of(asked: Sequence[int] | None, profile: Path | None, opened: Opened) -> list[int]:
-    """Caps on new tokens: as asked, or as recorded.
+    """Caps on new tokens: as asked, as a profile was fitted for, or as recorded.
 
-    Of a log nobody knows a cap: its longest text stands for it, and another log has another. There a profile is
-    replayed at the budget that it was fitted for.
+    Of a log nobody knows a cap: its longest text stands for it, and another log has another. A recording that was cut
+    off earlier than the profile allows is not replayed past its end.
     """
     if asked:
         return list(asked)
-    fitted = None if profile is None or not opened.identity.is_log else load_profile(profile).identity["budget"]
-    return [fitted if isinstance(fitted, int) else opened.description["budget"]]
+    recorded: int = opened.description["budget"]
+    fitted = None if profile is None else load_profile(profile).identity["budget"]
+    if not isinstance(fitted, int) or (fitted > recorded and not opened.identity.is_log):
+        return [recorded]
+    if fitted != recorded and not opened.identity.is_log:
+        note(f"note: at {fitted:,} tokens, the budget that {profile} was fitted for; --budgets {recorded} is all of it")
+    return [fitted]
 
 
 def methods_of(args: argparse.Namespace, opened: Opened, budgets: Sequence[int], *, swept: bool = False) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from textwrap import fill
 from typing import Any
 
@@ -33,8 +34,8 @@ that is what was recorded of it. Live it goes on from the same text (bitcal_tts.
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal cascade`."""
-    parser.add_argument("first", type=options.path, help="a trace folder of the cheap model")
-    parser.add_argument("second", type=options.path, help="a trace folder of the dear model, the same items")
+    parser.add_argument("first", type=Path, help="a trace folder of the cheap model")
+    parser.add_argument("second", type=Path, help="a trace folder of the dear model, the same items")
     options.add_method_options(parser)
     parser.add_argument(
         "--budget",

@@ -54,7 +54,7 @@ Variant = tuple[Any, dict[str, Any]]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal compare`."""
-    parser.add_argument("traces", type=options.path, help="a folder that bitcal record --probes wrote")
+    parser.add_argument("traces", type=Path, help="a folder that bitcal record --probes wrote")
     options.add_method_options(parser)
     parser.add_argument("--budget", type=options.positive, help="hard cap on new tokens (the recorded one)")
     parser.add_argument(

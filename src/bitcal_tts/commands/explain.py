@@ -29,9 +29,7 @@ EXAMPLE = """example:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal explain`."""
-    parser.add_argument(
-        "traces", type=options.path, help="a folder that bitcal record wrote, or one of results from it"
-    )
+    parser.add_argument("traces", type=Path, help="a folder that bitcal record wrote, or one of results from it")
     parser.add_argument("item", help="an item's id, or its number")
     options.add_method_options(parser)
     options.add_budgets(parser, None)
@@ -48,6 +46,7 @@ def run(args: argparse.Namespace) -> None:
     budget = build.budgets_of(args.budgets, args.profile, opened)[0]
     methods = build.methods_of(args, opened, [budget])
     found = explain(trace, methods, opened.task, opened.identity)
+    found["gold"] = trace.index not in opened.without_gold
     if args.json:
         print(json.dumps({"schema": 1, **found}))
     else:
@@ -144,7 +143,8 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
     from rich.text import Text
 
     console = Console()
-    console.print(f"[bold]{found['item']}[/bold], gold answer {found['answer']}", highlight=False)
+    kind = "gold answer" if found["gold"] else "no gold answer; its text ends with"
+    console.print(f"[bold]{found['item']}[/bold], {kind} {found['answer']}", highlight=False)
     console.print(Text(found["question"], style="italic"))
     text = Text()
     stops: dict[int, list[str]] = {}

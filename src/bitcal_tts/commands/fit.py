@@ -40,7 +40,7 @@ there: its scorer is kept, and nine tenths of the items certify the threshold (f
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal fit`."""
-    parser.add_argument("traces", type=options.path, nargs="+", help="folders that bitcal record --probes wrote")
+    parser.add_argument("traces", type=Path, nargs="+", help="folders that bitcal record --probes wrote")
     parser.add_argument("--out", type=options.file, required=True, help="the profile, a JSON file")
     parser.add_argument("--risk", type=float, default=0.01, help="most lost-correct answers to promise (%(default)s)")
     parser.add_argument("--confidence", type=float, default=0.9, help="how surely the promise holds (%(default)s)")
@@ -60,13 +60,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="the confidence holds for all precisions together, not for each")  # fmt: skip
     parser.add_argument("--budget", type=options.positive, help="hard cap on new tokens (the recorded one)")
     parser.add_argument(
-        "--handed-to", type=options.path, metavar="TRACES",
+        "--handed-to", type=Path, metavar="TRACES",
         help="the same items by a second model, which answers what is not settled (see bitcal cascade)",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="chooses which items fit and which certify (%(default)s)")
-    parser.add_argument(
-        "--profile", type=options.path, metavar="FILE", help="keep this profile's scorer, add thresholds only"
-    )
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="keep this profile's scorer, add thresholds only")
     parser.add_argument("--from", choices=("starter",), dest="start",
                         help="keep the scorer that comes with the package, certify a threshold only")  # fmt: skip
     options.add_answers(parser, "as recorded")

@@ -46,7 +46,7 @@ METHOD_ORDER = ("fixed", "adaptive", "bitcal_tts")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal import`."""
-    parser.add_argument("records", type=options.path, nargs="+", metavar="FILE", help="logs, or released records")
+    parser.add_argument("records", type=Path, nargs="+", metavar="FILE", help="logs, or released records")
     parser.add_argument("--out", type=options.folder, help="a folder for the traces or outcomes, one inside it a file")
     add_columns(parser)
     parser.add_argument("--model-name", metavar="NAME", help="the model's, where no column has it (the file's name)")

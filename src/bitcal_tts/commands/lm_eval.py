@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from bitcal_tts.commands import build, options
@@ -27,7 +28,7 @@ given answers are refused: nothing is written there that could be stopped."""
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal lm-eval`."""
     parser.add_argument("--tasks", help="comma-separated names of the harness's tasks")
-    parser.add_argument("--data", type=options.path, metavar="FILE", help="a local JSONL file in GSM8K's format")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="a local JSONL file in GSM8K's format")
     parser.add_argument("--include-path", metavar="DIR", help="a folder with tasks of your own, as YAML")
     parser.add_argument("--limit", type=options.positive, metavar="N", help="the first problems of each task (all)")
     parser.add_argument("--fewshot", type=int, metavar="K", help="examples before each problem (the task's own number)")

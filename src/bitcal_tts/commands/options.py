@@ -29,18 +29,6 @@ def positive(text: str) -> int:
     return value
 
 
-def named(text: str) -> str:
-    """A name: an empty one is a variable of a script that was not set."""
-    if not text.strip():
-        raise argparse.ArgumentTypeError("must not be empty")
-    return text
-
-
-def path(text: str) -> Path:
-    """A file or a folder."""
-    return Path(named(text))
-
-
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """What to decode, and how."""
     group = parser.add_argument_group("model and task")
@@ -50,7 +38,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         default="gsm_symbolic",
         help=f"{', '.join(TASKS)}, or a reasoning-gym name such as chain_sum:max_terms=2 (%(default)s)",
     )
-    group.add_argument("--data", type=named, metavar="FILE", help="a local JSONL file with question and answer")
+    group.add_argument("--data", metavar="FILE", help="a local JSONL file with question and answer")
     group.add_argument(
         "--split",
         default="test",
@@ -61,7 +49,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--execute", action="store_true", help="task code: run the Python the model writes, in a limited subprocess"
     )
-    group.add_argument("--prompt", type=named, metavar="FILE", help="a prompt template with {question} in it")
+    group.add_argument("--prompt", metavar="FILE", help="a prompt template with {question} in it")
     group.add_argument("--n", type=positive, help=f"number of problems ({USUAL_N}, or as many as the task has)")
     group.add_argument("--skip-long", action="store_true", help="leave out problems that do not fit into the model")
 
@@ -69,7 +57,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def add_engine_options(group: Any) -> None:
     """What decodes, and how it chooses tokens."""
     group.add_argument(
-        "--model", type=named,
+        "--model",
         help=f"tiny-1m, tiny-4m, tiny-15m, a folder, or a hub id ({USUAL_MODEL}); with --url, what it is to have",
     )  # fmt: skip
     group.add_argument(
@@ -77,7 +65,7 @@ def add_engine_options(group: Any) -> None:
         choices=("transformers", "http", "llamacpp"),
         help="what decodes (transformers; http where there is a --url; llamacpp is llama.cpp in this process)",
     )
-    group.add_argument("--url", type=named, help="an OpenAI-compatible server, such as http://127.0.0.1:8080; its key, "
+    group.add_argument("--url", help="an OpenAI-compatible server, such as http://127.0.0.1:8080; its key, "
                        f"if it has one, is read from {API_KEY_VARIABLE}")  # fmt: skip
     group.add_argument("--api", choices=("llamacpp", "vllm", "chat"), help="what the server speaks, chat being what "
                        "all of them share (found by asking it)")  # fmt: skip
@@ -118,7 +106,7 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         help=f"comma-separated: {', '.join(METHODS)}, or a peer's rule: {', '.join(RULES)} "
         "(the paper's three and complete; settled too with --profile)",
     )  # fmt: skip
-    group.add_argument("--profile", type=named, metavar="FILE", help="what bitcal fit wrote, for the method settled")
+    group.add_argument("--profile", metavar="FILE", help="what bitcal fit wrote, for the method settled")
     group.add_argument(
         "--force", action="store_true", help="use a profile on what it was not fitted on; its promise is void there"
     )
@@ -148,7 +136,7 @@ def add_declare(parser: Any) -> None:
 
 def folder(text: str) -> Path:
     """A folder, there or not; a file in its place is named at once."""
-    place = path(text)
+    place = Path(text)
     if place.is_file():
         raise argparse.ArgumentTypeError(f"{place} is a file: a folder is meant")
     return place
@@ -156,8 +144,8 @@ def folder(text: str) -> Path:
 
 def file(text: str) -> Path:
     """A file, there or not; a folder in its place is named at once."""
-    place = path(text)
-    if place.is_dir():
+    place = Path(text)
+    if text and place.is_dir():
         raise argparse.ArgumentTypeError(f"{place} is a folder: a file is meant, such as {place / 'NAME'}")
     return place
 

@@ -60,11 +60,16 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
 def _key_of(folder: Path) -> dict[str, Any] | None:
     """What the results in a folder follow from; None where it has none."""
-    path = folder / "summary.json"
-    if not path.exists():
+    if not (folder / "summary.json").exists():
         return None
-    try:
-        key = json.loads(path.read_text(encoding="utf-8")).get("key")
-    except (OSError, ValueError, AttributeError):
-        return {}
+    key = summary_in(folder).get("key")
     return key if isinstance(key, dict) else {}
+
+
+def summary_in(folder: Path) -> dict[str, Any]:
+    """The summary of a folder, empty where it has none that can be read."""
+    try:
+        found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = None
+    return found if isinstance(found, dict) else {}

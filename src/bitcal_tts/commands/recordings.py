@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.calibration.recording import Recording
+from bitcal_tts.commands.places import summary_in
 from bitcal_tts.commands.progress import note
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.checks import did_you_mean
@@ -34,6 +34,7 @@ class Opened:
         task: Scores it.
         traces: All of them; their probes only where they were made for the format.
         identity: What a promise is tied to, declarations included.
+        without_gold: Numbers of the items whose answer is what their text ends with, for they have none of their own.
     """
 
     store: TraceStore
@@ -41,6 +42,7 @@ class Opened:
     task: Task
     traces: Sequence[Trace]
     identity: Identity
+    without_gold: frozenset[int] = frozenset()
 
     @property
     def recording(self) -> Recording:
@@ -85,21 +87,21 @@ def open_recording(
         traces = [replace(t, probes=None, signals=replace(t.signals, probes=False)) for t in traces]
     if not quiet:
         _tell_answered(folder, traces, task, asked=answers is not None and answers != usual)
-    without = sum(not trace.item.answer for trace in traces)
-    if without and not gold:
-        description["without_gold"] = without
+    without = frozenset() if gold else frozenset(trace.index for trace in traces if not trace.item.answer)
+    if without:
+        description["without_gold"] = len(without)
         if not quiet:
             note(
-                f"note: {without:,} of {len(traces):,} items have no gold answer: right is what their full text ends "
-                "with"
+                f"note: {len(without):,} of {len(traces):,} items have no gold answer: right is what their full text "
+                "ends with"
             )
         traces = _right_as_they_end(traces, description)
-    return Opened(store, description, task, traces, store.identity.declare(declare or {}))
+    return Opened(store, description, task, traces, store.identity.declare(declare or {}), without)
 
 
 def open_store(folder: Path, *, complete: bool = True) -> TraceStore:
     """A store: in the folder, in `traces` inside it, or what the folder's results were replayed from."""
-    if not TraceStore.is_in(folder) and TraceStore.is_in(source := traces_of(folder, _summary_in(folder))):
+    if not TraceStore.is_in(folder) and TraceStore.is_in(source := traces_of(folder, summary_in(folder))):
         folder = source
     store = TraceStore.open(folder)
     if complete:
@@ -110,15 +112,6 @@ def open_store(folder: Path, *, complete: bool = True) -> TraceStore:
 def traces_of(folder: Path, summary: Mapping[str, Any]) -> Path:
     """Where the traces are that the results in a folder come from."""
     return Path(os.path.normpath(folder / str(summary.get("traces", "traces"))))
-
-
-def _summary_in(folder: Path) -> dict[str, Any]:
-    """The summary of a folder, empty where it has none."""
-    try:
-        found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        found = None
-    return found if isinstance(found, dict) else {}
 
 
 def task_of(description: Mapping[str, Any]) -> Task:

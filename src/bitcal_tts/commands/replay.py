@@ -40,7 +40,7 @@ _MEASURES = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal replay`."""
-    parser.add_argument("traces", type=options.path, help="a folder that bitcal record wrote")
+    parser.add_argument("traces", type=Path, help="a folder that bitcal record wrote")
     options.add_method_options(parser)
     options.add_budgets(parser, None)
     options.add_answers(parser, "as recorded")

@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal report`."""
     parser.add_argument(
         "runs",
-        type=options.path,
+        type=Path,
         nargs="+",
         metavar="RUN",
         help="folders that run or replay wrote, or import of released records",

@@ -65,7 +65,7 @@ _BUDGET = 4096
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal serve`."""
     parser.add_argument("action", nargs="?", choices=("status",), help="what the autopilot knows, and no serving")
-    parser.add_argument("--upstream", type=options.named, metavar="URL",
+    parser.add_argument("--upstream", metavar="URL",
                         help=f"the server; its key, if it has one, is read from {API_KEY_VARIABLE}")  # fmt: skip
     parser.add_argument("--demo", action="store_true", help=f"{demo.MODEL}, from the box, as its own upstream")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; another address needs --api-key")
@@ -82,8 +82,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--style", choices=("instruct", "thinking"),
                         help="what enable_thinking is set to by default (the profile's)")  # fmt: skip
     parser.add_argument("--method", help="how requests are halted (settled with a profile, else complete)")
-    parser.add_argument("--profile", type=options.path, help="the profile of the method settled")
-    parser.add_argument("--profiles", type=options.path, metavar="FOLDER", help="profiles that requests may name")
+    parser.add_argument("--profile", type=Path, help="the profile of the method settled")
+    parser.add_argument("--profiles", type=Path, metavar="FOLDER", help="profiles that requests may name")
     pilot = parser.add_argument_group("autopilot", "a promise without a profile, earned from the traffic")
     pilot.add_argument("--risk", type=float, help="most of the answers that may change; learn, and then stop")
     pilot.add_argument("--confidence", type=float, default=0.9, help="how surely that holds (%(default)s)")
@@ -93,7 +93,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                        help="that is tried by side requests while learning (%(default)s)")  # fmt: skip
     pilot.add_argument("--first", type=int, default=150, metavar="N",
                        help="requests that the first scorer is fitted on (%(default)s)")  # fmt: skip
-    pilot.add_argument("--state", type=options.path, metavar="FOLDER", default=_usual_state(),
+    pilot.add_argument("--state", type=Path, metavar="FOLDER", default=_usual_state(),
                        help="where what it knows is kept; no texts (%(default)s)")  # fmt: skip
     pilot.add_argument("--keep-texts", action="store_true",
                        help=f"keep the texts of the sampled requests too, as {TEXTS} in the same folder, a log that "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from bitcal_tts.commands import build, options
@@ -25,7 +26,7 @@ that nothing but the weights differs: the quantization signal card of a model.""
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal signals`."""
-    parser.add_argument("traces", type=options.path, nargs="+", help="folders that bitcal record wrote")
+    parser.add_argument("traces", type=Path, nargs="+", help="folders that bitcal record wrote")
     parser.add_argument(
         "--rescore", type=_bits, default=[], metavar="BITS", help="precisions for the text of the first folder"
     )

@@ -8,10 +8,17 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Half a sentence with the known name that is nearest to a misspelt one; empty where none is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Half a sentence with the known name that is nearest to a misspelt one; empty where none is near.
+
+    Args:
+        name: As typed.
+        known: What there is.
+        prefix: What names begin with, which makes none of them near.
+    """
+    bare = [one.removeprefix(prefix) for one in known if one.startswith(prefix)]
+    near = difflib.get_close_matches(name.removeprefix(prefix), bare, n=1)
+    return f" (did you mean {prefix}{near[0]}?)" if near else ""
 
 
 def number(name: str, value: Any, *, least: float = -math.inf) -> float:

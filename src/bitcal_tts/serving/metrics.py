@@ -39,5 +39,6 @@ class Metrics:
         for one in status:
             self.phase.labels(one["name"]).set(one["phase"] == "stopping")
             self.net.labels(one["name"]).set(one["net"])
+            nothing_yet = {"n": 0, "lost": 0}  # and no rate, which is then not a number
             for what in ("n", "lost", "lost_low", "lost_high", "saved"):
-                self.shadow.labels(one["name"], what).set((one["shadow"] or {}).get(what, float("nan")))
+                self.shadow.labels(one["name"], what).set((one["shadow"] or nothing_yet).get(what, float("nan")))
