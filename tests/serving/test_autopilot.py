@@ -26,7 +26,7 @@ from bitcal_tts.halting.words import percent
 from bitcal_tts.logs import LoggedText, read_texts
 from bitcal_tts.serving.memory import FILE, TEXTS, Memory, StateError
 from bitcal_tts.serving.observing import Observed, spread
-from bitcal_tts.serving.pilot import REFINED, Pilot
+from bitcal_tts.serving.pilot import MOST_LEARNED, REFINED, Pilot
 from bitcal_tts.serving.rounds import Kept, Round, Trial, Tried, _thresholds
 from bitcal_tts.serving.state import Setting, Terms
 from bitcal_tts.serving.status import in_words
@@ -372,36 +372,106 @@ def test_savings_count_everything(tmp_path: Path) -> None:
     assert one.status()["net"] == pytest.approx(1 - 25_700 / 40_000)
 
 
+class Table:
+    """A request that ran to its end, and had nothing to stop at."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+
+    places: tuple[Any, ...] = ()
+
+    def asked(self, answers: dict[int, str | None]) -> LookTable:
+        return LookTable.undisturbed(self.tokens, True, True)
+
+    def text(self) -> tuple[None, str]:
+        return None, ""
+
+
+def end(one: Pilot, admitted: Any, tokens: int) -> None:
+    seen: Any = Table(tokens)
+    one.ended(admitted, (seen, seen))
+
+
+def test_what_goes_wrong_with_a_request_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk for a while: the sidecar goes on, and so does its measuring."""
+    memory = Memory(tmp_path)
+    one = Pilot(SETTING, Terms(0.05, learn=1.0), memory, chance=lambda: 0.0)
+    admitted = [one._admit() for _ in range(4)]
+
+    def full(*_: Any) -> None:
+        raise OSError("the disk is full")
+
+    async def go() -> None:
+        async with anyio.create_task_group() as tasks:
+            one.begin(tasks)
+            for i, breaks in enumerate(("keep", "keep_text", "save", None)):
+                with monkeypatch.context() as broken:
+                    if breaks is not None:
+                        broken.setattr(memory, breaks, full)
+                    end(one, admitted[i], i)
+                    await anyio.sleep(0.05)
+
+    with ThreadPoolExecutor(1) as apart:
+        apart.submit(anyio.run, go).result()
+    assert [int(table.full_tokens[0]) for table in memory.kept(one.name, 0)] == [2, 3]
+    assert sum("could not be learned from" in record.message for record in caplog.records) == 3
+
+
+def test_what_was_asked_before_it_began_anew_is_not_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = Pilot(SETTING, Terms(0.05, learn=1.0, first=30), Memory(tmp_path), chance=lambda: 0.0)
+    first, second = one._admit(), one._admit()
+    plain = one._find_out
+
+    async def late(*args: Any) -> None:
+        await plain(*args)
+        one._relearn("while it was asked about")
+
+    async def go() -> None:
+        async with anyio.create_task_group() as tasks:
+            one.begin(tasks)
+            with monkeypatch.context() as slow:
+                slow.setattr(one, "_find_out", late)
+                end(one, first, 1)
+                await anyio.sleep(0.05)
+            assert (one.state.epoch, one.state.learned) == (1, 0)
+            one.state.learned = one.state.due = 30
+            monkeypatch.setattr(one, "_fitted", lambda epoch, level: one._relearn("while it was fitted"))
+            end(one, second, 1)
+
+    with ThreadPoolExecutor(1) as apart:
+        apart.submit(anyio.run, go).result()
+    assert (one.state.epoch, one.state.round, one.state.rounds) == (2, None, 0)
+    assert "could not be learned from" not in caplog.text
+
+
+def test_past_the_most_that_is_learned_from_only_the_shadow_is_asked_about(tmp_path: Path) -> None:
+    one = Pilot(SETTING, Terms(0.05, shadow=0.05, learn=0.5), Memory(tmp_path), chance=lambda: 0.3)
+    assert one._admit().role == "watched"
+    one.state.learned = MOST_LEARNED
+    assert one._admit().role == "plain"
+
+
 def test_requests_are_learned_from_in_the_order_of_asking(tmp_path: Path) -> None:
     one = Pilot(SETTING, Terms(0.05, learn=1.0), Memory(tmp_path), chance=lambda: 0.0)
     admitted = [one._admit() for _ in range(4)]
     assert [a.role for a in admitted] == ["watched"] * 4
 
-    class Table:
-        def __init__(self, tokens: int) -> None:
-            self.tokens = tokens
-
-        places: tuple[Any, ...] = ()
-
-        def asked(self, answers: dict[int, str | None]) -> LookTable:
-            return LookTable.undisturbed(self.tokens, True, True)
-
-        def text(self) -> tuple[None, str]:
-            return None, ""
-
     async def go() -> None:
         async with anyio.create_task_group() as tasks:
             one.begin(tasks)
             for i in (2, 3, 0):
-                seen: Any = Table(i)
-                one.ended(admitted[i], (seen, seen))
+                end(one, admitted[i], i)
             await anyio.sleep(0.05)
             assert one.state.learned == 1  # the second has not ended
             one.unfinished(admitted[1])
 
     with ThreadPoolExecutor(1) as apart:  # a browser that another test has opened runs a loop in this thread
         apart.submit(anyio.run, go).result()
-    assert [int(table.full_tokens[0]) for table in one._tables] == [0, 2, 3]
+    assert [int(table.full_tokens[0]) for table in one._memory.kept(one.name, 0)] == [0, 2, 3]
     assert one.state.counts.unfinished == 1
 
 
@@ -409,6 +479,15 @@ def test_damaged_state_is_a_clear_error(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / FILE).write_bytes(b"this is not a database, and was never one" * 100)
     with pytest.raises(StateError, match="move autopilot.sqlite away"):
         Memory(tmp_path)
+    odd = tmp_path / "odd #1 50%?"
+    memory = Memory(odd)
+    one = Pilot(SETTING, Terms(0.05), memory)
+    one.remember()
+    assert main(["serve", "status", "--state", str(odd)]) == 0
+    memory.save(one.name, {"state": {**one.remembered()["state"], "of_another_version": 1}})
+    with pytest.raises(StateError, match="move autopilot.sqlite away"):
+        Pilot(SETTING, Terms(0.05), memory)
+    capsys.readouterr()
     assert main(["serve", "status", "--state", str(tmp_path / "none")]) == 2
     assert "there is no autopilot's state" in capsys.readouterr().err
 

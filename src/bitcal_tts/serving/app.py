@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from bitcal_tts.serving.asked import Asked, BadRequestError, read_asked
 from bitcal_tts.serving.autopilot import Autopilot
 from bitcal_tts.serving.door import failure
 from bitcal_tts.serving.generation import Generation
+from bitcal_tts.serving.memory import StateError
 from bitcal_tts.serving.metrics import Metrics
 from bitcal_tts.serving.openapi import schema
 from bitcal_tts.serving.pages import PATHS, page
@@ -84,16 +85,17 @@ class Sidecar:
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
-            async with create_task_group() as tasks:
+            async with AsyncExitStack() as at_the_end:
+                for upstream in (self._upstream, self._second):
+                    if upstream is not None:
+                        at_the_end.push_async_callback(upstream.close)
+                if self.autopilot is not None:
+                    at_the_end.callback(self.autopilot.close)
+                tasks = await at_the_end.enter_async_context(create_task_group())
+                at_the_end.callback(tasks.cancel_scope.cancel)
                 if self.autopilot is not None:
                     self.autopilot.begin(tasks)
                 yield
-                tasks.cancel_scope.cancel()
-            if self.autopilot is not None:
-                self.autopilot.close()
-            await self._upstream.close()
-            if self._second is not None:
-                await self._second.close()
 
         return Starlette(routes=routes, lifespan=lifespan)
 
@@ -201,6 +203,10 @@ class Sidecar:
         prompt, thinking = await to_thread.run_sync(self._planner.read, asked)
         try:
             course = self._planner.course(asked, prompt, thinking)
+        except StateError as error:
+            _LOG.warning("passed on", extra={"error": str(error)})
+            why = "the autopilot's state cannot be used; the log says why"
+            return await self._pass_on(request, self._theirs(told, body, chat=chat), why)
         except ValueError as error:
             if isinstance(error, BadRequestError):
                 raise
@@ -281,9 +287,11 @@ class Sidecar:
         return events
 
     def _leave(self, generation: Generation) -> None:
-        generation.leave()
-        self._places.release_on_behalf_of(generation)
-        self.metrics.open.dec()
+        try:
+            generation.leave()
+        finally:
+            self._places.release_on_behalf_of(generation)
+            self.metrics.open.dec()
 
     def _count(self, generation: Generation) -> None:
         outcome = generation.outcome

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bitcal_tts.halting.profile import Profile
+from bitcal_tts.serving.state import State
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
 
 FILE = "autopilot.sqlite"
@@ -58,11 +59,11 @@ class Memory:
         with _told(self.folder):
             self._database.execute("INSERT OR REPLACE INTO pilots VALUES (?, ?)", (name, json.dumps(state)))
 
-    def load(self, name: str) -> dict[str, Any] | None:
+    def load(self, name: str) -> State | None:
         """What a pilot knew."""
         with _told(self.folder):
             found = self._database.execute("SELECT state FROM pilots WHERE name = ?", (name,)).fetchone()
-            return None if found is None else json.loads(found[0])
+            return None if found is None else State.from_dict(json.loads(found[0])["state"], self._scorers(name))
 
     def keep_text(self, question: str | None, response: str) -> None:
         """What was asked and written, where texts are kept: a line of a log that only its owner may read."""
@@ -87,14 +88,13 @@ class Memory:
             row = (name + _STANDING * standing, json.dumps(scorer.to_dict()))
             self._database.execute("INSERT OR REPLACE INTO scorers VALUES (?, ?)", row)
 
-    def scorers(self, name: str) -> dict[str, Profile | None]:
+    def _scorers(self, name: str) -> dict[str, Profile | None]:
         """Those that were kept last: of the `round`, and of the one that is `standing`."""
         query = "SELECT profile FROM scorers WHERE name = ?"
         scorers: dict[str, Profile | None] = {}
-        with _told(self.folder):
-            for kind, key in (("round", name), ("standing", name + _STANDING)):
-                found = self._database.execute(query, (key,)).fetchone()
-                scorers[kind] = None if found is None else Profile.from_dict(json.loads(found[0]))
+        for kind, key in (("round", name), ("standing", name + _STANDING)):
+            found = self._database.execute(query, (key,)).fetchone()
+            scorers[kind] = None if found is None else Profile.from_dict(json.loads(found[0]))
         return scorers
 
     def keep(self, name: str, epoch: int, number: int, table: LookTable) -> None:
@@ -107,7 +107,7 @@ class Memory:
         """The requests of an epoch, in their order."""
         with _told(self.folder):
             query = "SELECT data FROM looks WHERE name = ? AND epoch = ? ORDER BY number"
-            return [_unpacked(data) for (data,) in self._database.execute(query, (name, epoch))]
+            return [_unpacked(data) for (data,) in self._database.execute(query, (name, epoch)).fetchall()]
 
     def forget(self, name: str, before: int) -> None:
         """Requests of epochs that are over."""
@@ -123,7 +123,7 @@ def states(folder: Path) -> dict[str, dict[str, Any]]:
             "with a profile has no autopilot, nor has the demo with its own, and both tell what they do at /metrics"
         )
     with _told(folder):
-        database = sqlite3.connect(f"file:{folder / FILE}?mode=ro", uri=True)
+        database = sqlite3.connect(f"{(folder / FILE).resolve().as_uri()}?mode=ro", uri=True)
         try:
             return {name: json.loads(state) for name, state in database.execute("SELECT name, state FROM pilots")}
         finally:
@@ -134,7 +134,7 @@ def states(folder: Path) -> dict[str, dict[str, Any]]:
 def _told(folder: Path) -> Iterator[None]:
     try:
         yield
-    except (sqlite3.DatabaseError, json.JSONDecodeError, KeyError, ValueError) as error:
+    except (sqlite3.DatabaseError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
             raise OSError(f"the autopilot's state cannot be written: the disk of {folder} is full") from None
         raise StateError(

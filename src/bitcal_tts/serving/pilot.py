@@ -45,6 +45,8 @@ ENOUGH = 0.2
 """Of the tokens: where what the first scorer promises saves less, another is fitted on more; for the second, half."""
 ASKED = 4
 """Looks at which a request that is learned from is made to answer; more would hardly teach more."""
+MOST_LEARNED = 20_000
+"""Requests that are learned from; past them only the share that always runs to its end is, and tries what there is."""
 REFINED = 600
 """Requests after which a round's looser thresholds are no longer tried on the share that learning takes."""
 PATIENCE = 1000.0
@@ -71,16 +73,12 @@ class Pilot:
         self.setting, self.terms, self.name = setting, terms, setting.name(terms)
         self._memory, self._chance = memory, chance or random.SystemRandom().random
         self._walker = Walker(setting.parameters())
-        told = memory.load(self.name)
-        known = None if told is None else State.from_dict(told["state"], memory.scorers(self.name))
-        self.state = known or State(due=terms.first)
-        self._tables: list[LookTable] = memory.kept(self.name, self.state.epoch)
+        self.state = memory.load(self.name) or State(due=terms.first)
         self._method: Settled | None = None
         self._next = self.state.numbers
         self._ended: dict[int, tuple[Observed, Ended] | None] = {}
-        self._taking = False
         self._begun = self._applied = 0
-        self._found: dict[int, tuple[Tried | None, Round | None]] = {}
+        self._found: dict[int, tuple[Tried | None, Round | None, int]] = {}
         self._fitting = False
         self._limiter = CapacityLimiter(_AT_ONCE)
         self._tasks: TaskGroup | None = None
@@ -115,7 +113,8 @@ class Pilot:
     def _admit(self) -> Admitted:
         """Decide what becomes of the next request, by chance alone."""
         state, terms = self.state, self.terms
-        if self._chance() < (terms.shadow if self._earned else terms.learn) and len(self._ended) < _MOST_WAITING:
+        share = terms.learn if self._learns else terms.shadow
+        if self._chance() < share and len(self._ended) < _MOST_WAITING:
             state.numbers += 1
             return Admitted("watched", self.phase, state.numbers - 1)
         return Admitted("plain" if self._method is None else "stopped", self.phase, method=self._method)
@@ -141,26 +140,14 @@ class Pilot:
     def ended(self, admitted: Admitted, what: tuple[Observed, Ended] | None) -> None:
         """A watched request has ended. Requests are learned from in the order in which they were asked."""
         self._ended[admitted.number] = what
-        if self._tasks is not None and not self._taking:
-            self._taking = True
-            self._tasks.start_soon(self._take_ended)
-
-    async def _take_ended(self) -> None:
-        try:
-            while self._next in self._ended:
-                what = self._ended.pop(self._next)
-                self._next += 1
-                if what is None:
-                    continue
-                self._memory.keep_text(*what[0].text())
+        while self._tasks is not None and self._next in self._ended:
+            following = self._ended.pop(self._next)
+            self._next += 1
+            if following is not None:
                 self._begun += 1
-                assert self._tasks is not None
-                self._tasks.start_soon(self._ask, self._begun - 1, *what, self.state.round)
-        finally:
-            self._taking = False
+                self._tasks.start_soon(self._ask, self._begun - 1, *following, self.state.round)
 
     def _learn(self, table: LookTable) -> None:
-        self._tables.append(table)
         self._memory.keep(self.name, self.state.epoch, self.state.learned, table)
         self.state.learned += 1
 
@@ -169,16 +156,19 @@ class Pilot:
         state, terms = self.state, self.terms
         if state.round is not None or self._fitting or state.learned < state.due:
             return
-        self._fitting = True
+        self._fitting, epoch = True, state.epoch
         level = (1 - terms.confidence) * 0.5 ** (state.rounds + 1)  # all rounds together keep the confidence
         try:
-            of = await to_thread.run_sync(fit_round, list(self._tables), terms.risk, level)
+            of = await to_thread.run_sync(self._fitted, epoch, level)
         except ValueError as error:
-            state.due = state.learned + _AGAIN
-            self._event(f"no scorer yet: {error}", why=state.served is None)
+            if state.epoch == epoch:
+                state.due = state.learned + _AGAIN
+                self._event(f"no scorer yet: {error}", why=state.served is None)
             return
         finally:
             self._fitting = False
+        if state.epoch != epoch:
+            return  # what it was fitted on does not hold any more
         self.remember()  # that there is none: what is kept next must not be taken for the one before
         self._memory.keep_scorer(self.name, of.scorer)
         state.round = of
@@ -187,12 +177,29 @@ class Pilot:
         fitted = f"scorer {state.rounds} fitted on {state.learned} requests; stops are being tried"
         self._event(fitted, why=state.served is None)
 
+    def _fitted(self, epoch: int, level: float) -> Round:
+        return fit_round(self._memory.kept(self.name, epoch), self.terms.risk, level)
+
     async def _ask(self, place: int, observed: Observed, ended: Ended, of: Round | None) -> None:
-        """Find out by side requests what stops of a request would have come to, to learn from it and to try a round."""
+        """Learn from a request, and try a round on it. What goes wrong costs this request, and no other one."""
+        try:
+            await self._find_out(place, observed, ended, of)
+            while self._applied in self._found:
+                self._applied += 1
+                found, tried, epoch = self._found.pop(self._applied - 1)
+                self._apply(found, tried, over=epoch != self.state.epoch)
+            await self._fit_when_due()
+            self.remember()
+        except Exception:
+            _LOG.exception("a request could not be learned from")
+
+    async def _find_out(self, place: int, observed: Observed, ended: Ended, of: Round | None) -> None:
+        """By side requests, what stops of a request would have come to."""
         found: Tried | None = None
-        standing, served = self.state.standing, self.state.served
+        epoch, standing, served = self.state.epoch, self.state.standing, self.state.served
         trying = Trying(observed, ended)
         try:
+            self._memory.keep_text(*observed.text())
             async with self._limiter:
                 if of is None:
                     trial = None
@@ -206,12 +213,7 @@ class Pilot:
         except ServerError as error:
             _LOG.warning("a side request failed: %s", error)
         finally:
-            self._found[place] = found, of
-        while self._applied in self._found:
-            self._applied += 1
-            self._apply(*self._found.pop(self._applied - 1))
-        await self._fit_when_due()
-        self.remember()
+            self._found[place] = found, of, epoch
 
     def _wanted(self, of: Round) -> range:
         """Thresholds that are worth a side request: the one that is served, and those after it that may pass."""
@@ -221,15 +223,16 @@ class Pilot:
         last = len(of.thresholds) if of.n < REFINED else min(served + 2, len(of.thresholds))
         return range(served, last)
 
-    def _apply(self, found: Tried | None, of: Round | None) -> None:
+    def _apply(self, found: Tried | None, of: Round | None, *, over: bool = False) -> None:
+        """Take what was found for a round; for nothing where it is over, or what it was learned in."""
         state = self.state
         if found is None:
             state.counts.unfinished += 1
             return
         state.counts.trial_tokens += found.spent
-        if of is not None and of is not state.round:
-            return  # what it was tried for is over
-        if not self._earned:
+        if over or (of is not None and of is not state.round):
+            return
+        if self._learns:
             self._learn(found.learned)
         epoch, trial, kept = state.epoch, found.trial, found.kept
         if of is not None and trial is not None:
@@ -291,6 +294,11 @@ class Pilot:
         of = self.state.round
         return self.state.served is not None and of is not None and of.n >= REFINED and self._saves_enough(of)
 
+    @property
+    def _learns(self) -> bool:
+        """Whether a scorer may yet be fitted that does better."""
+        return not self._earned and self.state.learned < MOST_LEARNED
+
     def _measure(self, kept: Kept) -> None:
         """The promise and the savings, by a request of the share that runs to its end."""
         alarm = self.state.alarm
@@ -350,7 +358,6 @@ class Pilot:
         self._event(f"no promise holds any more: {why}; learning again", why=True)
         state.epoch, state.round, state.rounds, state.learned, state.due = state.epoch + 1, None, 0, 0, self.terms.first
         self._stop_stopping()
-        self._tables = []
         self._memory.forget(self.name, state.epoch)
         self.remember()
 

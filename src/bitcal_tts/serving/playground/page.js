@@ -55,6 +55,7 @@ async function column(id, body, signal) {
   let tokens = 0, account = null, threshold = null, usage = null, waiting = false, passed = false;
   const show = () => {
     waiting = false;
+    if (signal.aborted) return; // the column may be another run's by now
     facts(list, [["tokens", String(usage?.completion_tokens ?? (passed ? "…" : tokens))], ["seconds", ((performance.now() - began) / 1000).toFixed(1)], ["answer", account ? account.answer ?? "none" : passed ? "not read" : "…"]]);
     if (looks.length) {
       place.hidden = false;
