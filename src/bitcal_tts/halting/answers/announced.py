@@ -10,13 +10,14 @@ import re
 from abc import abstractmethod
 
 from bitcal_tts.halting.answers.base import AnswerFormat
-from bitcal_tts.halting.answers.boxed import Boxed, balanced
+from bitcal_tts.halting.answers.boxed import Boxed, balanced, boxes
 from bitcal_tts.halting.answers.numbers import NUMBER, as_number, number_in
 
-_OPEN = re.compile(r"\\(?:boxed|fbox)\s*\{|####|<answer>", re.IGNORECASE)
+_OPEN = re.compile(r"\\(?:boxed|fbox)\s*\{|#{4,}|<answer>", re.IGNORECASE)
+# What stands before the answer is looked ahead for and taken as a whole: a text may end in thousands of spaces.
 _CALLED = re.compile(
-    r"\banswer\b\**\s*(?:(?:is|are|should be|would be|must be|will be)\b|[:=])?\s*(?:option|choice)?[\s:*]*"
-    r"([^\n]{1,200})",
+    r"\banswer\b(?=(?P<before>\**\s*(?:(?:is|are|should be|would be|must be|will be)\b|[:=])?\s*(?:option|choice)?"
+    r"[\s:*]*))(?P=before)(?P<said>[^\n]{1,200})",
     re.IGNORECASE,
 )
 _END = re.compile(r"</?\w|\n")
@@ -60,8 +61,8 @@ class Announced(AnswerFormat):
         announced = self.unfinished(text)
         if announced is not None:
             return announced
-        for called in reversed(_CALLED.findall(text)):
-            value = self.read(called)
+        for called in reversed(list(_CALLED.finditer(text))):
+            value = self.read(called["said"])
             if value is not None:
                 return value
         return self.last_resort(text.rstrip()[-_TAIL:])
@@ -69,17 +70,19 @@ class Announced(AnswerFormat):
     def unfinished(self, text: str) -> str | None:
         """The last announced value."""
         text = text[-_ENOUGH:]
+        closed = dict(boxes(text))
         for found in reversed(list(_OPEN.finditer(text))):
-            value = self.read(self._content(text, found.end()))
+            at = found.end()
+            end = closed.get(at) if text[at - 1] == "{" else self.complete(text, at, ended=True)
+            value = None if end is None else self.read(text[at:end])
             if value is not None:
                 return value
         return None
 
-    def _content(self, text: str, start: int) -> str:
-        end = self.complete(text, start, ended=True)
-        if end is None:
-            return ""
-        return text[start : end - 1] if text[start - 1] == "{" else text[start:end]
+    def given(self, text: str) -> bool:
+        """Whether a box is closed, or a tagged or marked answer is complete."""
+        others = (found.end() for found in _OPEN.finditer(text) if not found[0].endswith("{"))
+        return any(boxes(text)) or any(self.complete(text, at) is not None for at in others)
 
     def written(self, value: str) -> str:
         """Closes the box."""

@@ -82,9 +82,13 @@ class MarkedText(AnswerFormat):
         self.marker = marker
 
     def start(self, text: str, at: int = 0) -> int | None:
-        """Just after the first marker."""
+        """Just after the first marker, or the last of those in a row."""
         found = text.find(self.marker, at)
-        return None if found < 0 else found + len(self.marker)
+        if found < 0:
+            return None
+        while text.startswith(self.marker, found):
+            found += len(self.marker)
+        return found
 
     def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
         """At the end of the first line that says something."""

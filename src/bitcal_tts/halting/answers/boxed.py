@@ -3,11 +3,14 @@ r"""Mathematics: the content of the last `\boxed{}`."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from bitcal_tts.halting.answers.base import AnswerFormat
 from bitcal_tts.halting.answers.numbers import as_number
 
-_OPEN = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BOX = r"\\(?:boxed|fbox)\s*\{"
+_OPEN = re.compile(_BOX)
+_BRACES = re.compile(rf"(?P<box>{_BOX})|\\(?!{_BOX}).|[{{}}]", re.DOTALL)
 
 
 class Boxed(AnswerFormat):
@@ -30,14 +33,12 @@ class Boxed(AnswerFormat):
 
     def value(self, text: str) -> str | None:
         """The content of the last box that is closed and not empty."""
-        best = None
-        at = self.start(text)
-        while at is not None:
-            end = self.complete(text, at)
-            if end is not None and text[at : end - 1].strip():
-                best = text[at : end - 1].strip()
-            at = self.start(text, at)
-        return best
+        closed = [(start, end) for start, end in boxes(text) if text[start:end].strip()]
+        return text[slice(*max(closed))].strip() if closed else None
+
+    def given(self, text: str) -> bool:
+        """Whether a box is closed."""
+        return any(boxes(text))
 
     def written(self, value: str) -> str:
         """Closes the box."""
@@ -50,6 +51,19 @@ class Boxed(AnswerFormat):
             return True
         number = as_number(left)
         return number is not None and number == as_number(right)
+
+
+def boxes(text: str) -> Iterator[tuple[int, int]]:
+    """Where the contents of boxes that are closed begin and end, in one pass over the text."""
+    first = _OPEN.search(text)
+    within: list[int] = []  # what is open: boxes by where their content begins, other braces inside them as -1
+    for part in _BRACES.finditer(text, first.start()) if first else ():
+        if part["box"]:
+            within.append(part.end())
+        elif part[0] == "{" and within:
+            within.append(-1)
+        elif part[0] == "}" and within and (start := within.pop()) >= 0:
+            yield start, part.start()
 
 
 def balanced(text: str, start: int) -> int | None:

@@ -65,5 +65,5 @@ _NOT_JSON = object()
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _NOT_JSON

@@ -11,9 +11,12 @@ from bitcal_tts.halting.answers.base import MarkedText
 NUMBER = r"[-\u2212]?\d[\d,]*(?:\.\d+)?(?:/\d+)?"
 """A number as running text has it."""
 _NUMBER = r"[-\u2212]?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?"
-# What models put between the marker and the number: currency, emphasis, the marker again, a tag.
-_DECORATION = r"(?:[\s$€£*_:=\\(]|#{2,}|<[^<>\n]{0,20}>)*"
+# What models put between the marker and the number: currency, emphasis, the marker again, a tag. A row of # is one
+# part: a ruler could be split in more ways than there is time for.
+_DECORATION = r"(?:[\s$€£*_:=\\(]|#{2,}(?!#)|<[^<>\n]{0,20}>)*"
 _ANNOUNCED = re.compile(rf"{_DECORATION}({_NUMBER})")
+_HUGE = re.compile(r"[eE][-+]?0*[1-9]\d{3}")
+_LONGEST = 1000  # characters of a number
 _RELEASED_MARKED = re.compile(r"####\s*([-\d,.]+)")
 _RELEASED_ANYWHERE = re.compile(r"-?\d{1,3}(?:,\d{3})*(?:\.\d+)?")
 
@@ -64,6 +67,8 @@ class Released(Gsm8k):
 def as_number(text: str) -> Fraction | None:
     """An exact number from `1,234.50`, `$5`, `-3/4` or `20%`, or None."""
     plain = re.sub(r"[\s,$€£%]", "", text).replace("\u2212", "-").rstrip(".")
+    if len(plain) > _LONGEST or _HUGE.search(plain):
+        return None
     try:
         return Fraction(plain)
     except (ValueError, ZeroDivisionError):

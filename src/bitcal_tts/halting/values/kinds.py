@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Protocol
@@ -16,7 +17,8 @@ from bitcal_tts.halting.values.numbers import Mention, mentions, plain
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _FORMULA = re.compile(r"(?:\\\(|\\\[|\$\$?)(.+?)(?:\\\)|\\\]|\$\$?)")
 _CALLED = re.compile(
-    r"\b(?:answer|option|choice)\b\W*(?:(?:is|are|should be|would be|must be|number)\b)?\W*([A-J]|[1-9])(?!\w)"
+    r"\b(?:answer|option|choice)\b\W{0,40}(?:(?:is|are|should be|would be|must be|number)\b)?\W{0,40}"
+    r"([A-J]|[1-9])(?!\w)"
     r"|<answer>\s*([A-J]|[1-9])|\(([A-J])\)|^\W*([A-J])\W*$",
     re.IGNORECASE,
 )
@@ -55,8 +57,11 @@ class Numbers:
         assert isinstance(value, (int, Fraction))
         if value.denominator == 1:
             return str(value.numerator)
-        decimal = f"{float(value)}"
-        return decimal if Fraction(decimal) == value else f"{value.numerator}/{value.denominator}"
+        with suppress(OverflowError):
+            decimal = f"{float(value)}"
+            if Fraction(decimal) == value:
+                return decimal
+        return f"{value.numerator}/{value.denominator}"
 
 
 class Expressions(Numbers):

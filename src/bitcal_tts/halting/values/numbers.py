@@ -168,7 +168,8 @@ class _Sentence:
         """Whether `a/b` is one number: a small proper fraction, not a division."""
         last = self.found[-1] if self.found else None
         whole = last is not None and last.value.denominator == denominator.denominator == 1
-        return bool(last is not None and whole and not last.result and last.value < denominator <= 12)
+        proper = last is not None and whole and last.value < denominator <= 12
+        return bool(last is not None and proper and not last.result and denominator != 0)
 
     def _is_share(self) -> bool:
         """Whether the last part was a share: `25% of 12` and `half of 12` are products."""
