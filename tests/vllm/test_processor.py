@@ -122,6 +122,7 @@ def test_what_is_decided_is_what_a_replay_decides(llm: Any, full: list[Any]) -> 
         ('{"method": "complete", "bits": 4, "budget": 9, "stop_token": -1}', "must be a token's id"),
         ('{"method": "complete", "bits": 4, "budget": 9, "declare": {"colour": 1}}', "cannot be declared"),
         ('{"method": "deer", "bits": 16, "budget": 9, "options": {"threshold": 0.9}}', "needs a probe"),
+        ('{"method": "oracle", "bits": 16, "budget": 9}', "exists in replay only"),
     ],
 )
 def test_bad_settings_are_refused_with_their_reason(llm: Any, told: str, message: str) -> None:

@@ -22,7 +22,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDi
 
 from bitcal_tts.engines.sampling import token_signals
 from bitcal_tts.engines.watched import Watched
-from bitcal_tts.engines.watching import Roster, asked_for, force
+from bitcal_tts.engines.watching import Roster, asked_for, force, take
 
 
 class _Step:
@@ -93,8 +93,7 @@ class Halting(LogitsProcessor):  # type: ignore[misc]
         chunk = min((self._chunk, *(1 for row in rows.values() if row.landing)))
         if len(self._steps) >= chunk:
             self._flush()
-        for row in rows.values():
-            row.take()
+        take(rows.values())
         free = [index for index, row in rows.items() if row.forces is None]
         if free:
             self._steps.append(_Step([rows[index] for index in free], logits[free]))

@@ -14,7 +14,7 @@ from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsProcessor
 
 from bitcal_tts.engines.sampling import token_signals
 from bitcal_tts.engines.watched import Watched
-from bitcal_tts.engines.watching import Roster, asked_for, force
+from bitcal_tts.engines.watching import Roster, asked_for, force, take
 
 CHUNK = 16
 """Steps between copies off the device; a stop comes at most so many tokens late, less one."""
@@ -77,8 +77,7 @@ class Halting(LogitsProcessor):  # type: ignore[misc]
             self._steps[-1].close(ctx.input_ids, row_of)
         if len(self._steps) >= (1 if any(row.landing for row in here.values()) else CHUNK):
             self._flush()
-        for row in here.values():
-            row.take()
+        take(here.values())
         free = [slot for slot, row in here.items() if row.forces is None]
         if free:
             positions = [self._position(slot, ctx.seq_lens_upper_bound_np[row_of[slot]]) for slot in free]

@@ -77,23 +77,33 @@ class Watched:
         self._landing: deque[int] | None = None
         """Tokens of a landing that have not come back yet; None before it."""
         self._forced = 0
+        self._given_up = False
         self.known: dict[int, Sequence[float]] = {}
         """Signals by position, off the device: entropy, log-probability, margin, mean of the likeliest."""
 
     @property
     def landing(self) -> bool:
         """Whether an answer is being forced out of it."""
-        return self._landing is not None
+        return self._landing is not None and not self._given_up
+
+    def give_up(self) -> None:
+        """Let it run to its end by itself."""
+        self._given_up = True
 
     @property
     def forces(self) -> int | None:
         """The token that must come next, or None where the model is free."""
+        if self._given_up:
+            return None
         if self.session.over:
             return self.stop
         return self._landing[0] if self._landing else None
 
     def take(self) -> None:
         """Feed what has come since the last time, as far as its signals are known, and follow what the session says."""
+        if self._given_up:
+            self.known.clear()
+            return
         if self.session.over:
             return
         if self.landing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from bitcal_tts.engines.checkpoint import eos_token_ids, template_sha256
 from bitcal_tts.engines.named_profiles import named_profile
 from bitcal_tts.engines.text import TokenTexts, response_ids
 from bitcal_tts.engines.watched import SIGNALS, Watched
+from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.halting.profile import Profile
+from bitcal_tts.halting.rules.oracle import Oracle
 
 ARGUMENT = "bitcal"
 _KEYS = ("method", "bits", "budget", "options", "question", "stop_token", "id", "declare")
@@ -61,13 +63,15 @@ class Settings:
         if "profile" in options:
             options["profile"] = _profile(str(options["profile"]))
         try:
-            self.method = build_method(told["method"], bits=told["bits"], budget=told["budget"], **options)
+            self.method = _built(told["method"], told["bits"], told["budget"], options)
         except TypeError as error:  # a value of another kind than a parameter has
             raise ValueError(f"{ARGUMENT}: {error}") from None
         lacking = SIGNALS.lacks(self.method.needs)
         if lacking:
             words = ", ".join(signal.words for signal in lacking)
             raise ValueError(f"{told['method']} needs {words}, which is not to be had inside vLLM")
+        if isinstance(self.method, Oracle):
+            raise ValueError(f"{told['method']} needs to be told the answers: it exists in replay only")
         self.question: str | None = told.get("question")
         if self.question is None and self.method.reads_question:
             raise ValueError(f"{told['method']} reads the question: give it as {ARGUMENT}.question")
@@ -77,6 +81,22 @@ class Settings:
         self.id: str | None = told.get("id")
         self.declare: dict[str, Any] = dict(told.get("declare") or {})
         Identity().declare(self.declare)  # what cannot be declared is refused now
+
+
+_METHODS: dict[tuple[Any, ...], tuple[Controller, Any]] = {}  # with the profile, which keeps its id its own
+_MOST_METHODS = 64
+
+
+def _built(name: str, bits: float, budget: int, options: Mapping[str, Any]) -> Controller:
+    """One method for all requests that ask for the same: what it notices of drift, it notices over all of them."""
+    plain = {key: value for key, value in options.items() if key != "profile"}
+    profile = options.get("profile")
+    key = (name, bits, budget, json.dumps(plain, sort_keys=True), id(profile))
+    known = _METHODS.pop(key, None) or (build_method(name, bits=bits, budget=budget, **options), profile)
+    _METHODS[key] = known  # the last one asked for is the last one forgotten
+    while len(_METHODS) > _MOST_METHODS:
+        del _METHODS[next(iter(_METHODS))]
+    return known[0]
 
 
 def _profile(name: str) -> Profile:
@@ -101,6 +121,16 @@ class _Vocabulary:
     def texts(self) -> TokenTexts:
         """For a new response."""
         return TokenTexts(self._tokenizer)
+
+
+def take(rows: Iterable[Watched]) -> None:
+    """Decide on what has come of each; one that this fails for goes on unwatched, as an error would end the engine."""
+    for row in rows:
+        try:
+            row.take()
+        except Exception:
+            _LOG.exception("a request goes on unwatched")
+            row.give_up()
 
 
 def force(rows: Mapping[int, Watched], logits: torch.Tensor) -> None:

@@ -40,10 +40,15 @@ class Oracle(Rule):
         """Take the judge of this item: is the forced answer after so many tokens good?"""
         self._good = good
 
-    def boundary(self, step: Step) -> float | None:
-        """1 where the forced answer is good."""
+    def begin(self, prefix: str, question: str | None) -> None:
+        """Refuse where nobody has told it anything."""
         if self._good is None:
             raise ValueError(f"{self.parameters.name} needs to be told the answers: it exists in replay only")
+        super().begin(prefix, question)
+
+    def boundary(self, step: Step) -> float | None:
+        """1 where the forced answer is good."""
+        assert self._good is not None
         return float(self._good(self.tokens))
 
     @classmethod
