@@ -650,6 +650,31 @@ def test_where_no_answer_is_known_a_text_is_right_as_it_ends(
     assert "no gold answer; its text ends with 7" in said and ", gold answer" not in said
 
 
+def test_no_text_of_a_log_is_lost_and_none_stands_for_another(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    records = [
+        {"question": f"What is 3 + {i % 4}?", "response": f"#### {i % 4 + 3}\nSure.", "answer": str(i % 4 + 3),
+         "problem_id": f"p{i % 4}"}
+        for i in range(12)
+    ]  # fmt: skip
+    logs = [tmp_path / name / "log.jsonl" for name in ("one", "two")]
+    for log, part in zip(logs, (records[:8], records), strict=True):
+        log.parent.mkdir()
+        log.write_text("\n".join(map(json.dumps, part)))
+    folder = str(tmp_path / "t")
+    assert main(["import", *map(str, logs), "--out", folder]) == 2
+    assert f"would both go to {folder}/log: import them one by one" in capsys.readouterr().err
+    assert main(["import", str(logs[0]), "--bits", "4", "--out", folder, "--json"]) == 0
+    assert main(["import", str(logs[1]), "--bits", "4", "--out", folder, "--json"]) == 2  # the log has grown
+    assert "texts_sha256" in capsys.readouterr().err
+    ids = [trace.item.id for trace in TraceStore.open(Path(folder)).read()]
+    assert ids == ["p0", "p1", "p2", "p3", "p0#2", "p1#2", "p2#2", "p3#2"]
+    assert main(["replay", folder, "--methods", "fixed,complete", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert told["comparisons"][0]["n"] == told["rows"][0]["n"] == 8
+
+
 def test_a_starter_is_named_where_it_has_not_met_most_of_the_questions() -> None:
     from bitcal_tts.calibration.starters import load_starter
     from bitcal_tts.commands.import_ import _is_new_to_the_starter

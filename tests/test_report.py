@@ -28,6 +28,26 @@ def run_folder(store: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_runs_of_one_name_are_told_apart(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    others = []
+    for task in ("gsm_symbolic", "stories", "stories"):
+        told = json.loads((run_folder / "summary.json").read_text())
+        del told["manifest"]
+        told["rows"] = [{**row, "task": task} for row in told["rows"]]
+        others.append(tmp_path / f"{task}-{len(others)}")
+        others[-1].mkdir()
+        (others[-1] / "summary.json").write_text(json.dumps(told))
+    assert main(["report", *map(str, others), "--out", str(tmp_path / "all"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    model = "tiny-1m"
+    names = [f"{model} (gsm_symbolic)", *(f"{model} (stories) ({other})" for other in others[1:])]
+    assert list(dict.fromkeys(row["model"] for row in told["rows"])) == names
+    assert len({test["run"] for test in told["comparisons"]}) == 3
+    page = (tmp_path / "all/report.html").read_text()
+    assert all(name in page for name in names)
+
+
 def test_runs_that_share_no_budget_and_no_method_are_one_page(run_folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     traces = str(run_folder / "traces")
@@ -233,7 +253,12 @@ def test_explain_shows_the_score_the_threshold_and_the_value_at_each_look(
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
-    assert "has no summary.json" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "has no summary.json" in said and "bitcal replay" not in said  # there is nothing to replay
+    summary = {"rows": [{}], "comparisons": [], "parameters": [], "schema": 2}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert main(["report", str(tmp_path)]) == 2
+    assert "was written by another version" in capsys.readouterr().err
     (tmp_path / "summary.json").write_text("{}")
     assert main(["report", str(tmp_path)]) == 2
     assert "is not the summary of a run" in capsys.readouterr().err

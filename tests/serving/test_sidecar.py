@@ -25,6 +25,7 @@ from bitcal_tts.engines.base import Request
 from bitcal_tts.engines.gguf import export_gguf
 from bitcal_tts.engines.http import HttpEngine
 from bitcal_tts.engines.llama_server import OwnServer
+from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.halting.profile import ProfileError
 from bitcal_tts.serving.asked import read_asked
@@ -270,6 +271,13 @@ def post(url: str, body: bytes, path: str = "/v1/chat/completions", **headers: s
         (b'{"messages": [{"role": "user", "content": "x"}], "bitcal": {"profile": "../x"}}', "no profile '../x'"),
         (b'{"messages": [{"role": "user", "content": "x"}], "bitcal": {"method": "settled"}}', "needs a profile"),
         (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "half a character"),
+        (b'{"messages": [{"role": "\\ud800", "content": "x"}]}', "half a character"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "bitcal": {"\\ud800": 1}}', "half a character"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"a": NaN}}', "is not JSON"),
+        (
+            b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1' + b"0" * 400 + b"}",
+            "too large a number",
+        ),
         (b'{"messages": [{"role": "user", "content": "' + b"word " * 3000 + b'"}]}', "and the model takes 2,048"),
     ],
 )
@@ -504,6 +512,8 @@ def test_what_is_escalated_goes_on_at_the_second_upstream(start: Any, tmp_path: 
         begun = direct(one, 0, to_the_end(16)).text.removeprefix("<think>\n")
         assert message["reasoning_content"].startswith(begun)
         assert "####" in message["content"]
+        assert account["answer"] == FORMATS["gsm8k"].value(message["content"]) is not None
+        assert _value(one, 'bitcal_tokens_total{kind="answered"}') == account["used"]
         halts_by(one, gives_up(30))
         status, told = post(one.url, json.dumps(asked(0)).encode())
         assert told["choices"][0]["finish_reason"] == "length" and told["usage"]["completion_tokens"] == 30

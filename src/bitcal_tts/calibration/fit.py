@@ -151,6 +151,7 @@ def fit(
     thresholds, evidence, reference = dict(profile.thresholds), dict(profile.evidence), dict(profile.reference)
     for (bits, group), table, (chosen, held), seen in zip(groups.items(), tables, halves, fitting, strict=True):
         rest = table.of(held).judged(profile.scores)
+        cut_off = float((rest.full_tokens >= budget).mean())
         if handed_to is not None:
             right, tokens = _answers_of(handed_to, group[0])
             rest = rest.handing_over(right[held], tokens[held])
@@ -187,7 +188,7 @@ def fit(
             "losses": certificate.losses,
             "p_value": certificate.p_value,
             "more_items_needed": more,
-            "cut_off_rate": float((rest.full_tokens >= budget).mean()),
+            "cut_off_rate": cut_off,
             "tokens": float(cut.cost.mean()),
             "full_tokens": float(rest.full_tokens.mean()),
             "accuracy": float(cut.correct.mean()),

@@ -157,7 +157,7 @@ def _next_step(profile: Profile, path: Path) -> str:
     if all(told["more_items_needed"] is None for told in profile.evidence.values()):
         return "a larger --risk, or --kind, --looks and --features that judge better: more items would not help"
     if profile.identity.is_log:
-        return "more texts in the log; import and fit them again"
+        return "more texts in the log; import and fit them again, in a folder of their own"
     return "the same bitcal record with a larger --n adds items to the folder; then fit again, with --overwrite"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -112,11 +113,20 @@ def _import_logs(args: argparse.Namespace) -> None:
     if args.out is None:
         raise ValueError("logs become trace folders: say where with --out")
     told = []
-    for path in args.records:
-        folder = args.out if len(args.records) == 1 else args.out / path.name.partition(".")[0]
+    for path, folder in _folders(args.records, args.out).items():
         told.append(_import_log(path, folder, args))
     if args.json:
         print(json.dumps({"schema": 1, "folders": told}))
+
+
+def _folders(paths: Sequence[Path], out: Path) -> dict[Path, Path]:
+    """Where each file goes; no two go into one folder."""
+    folders = {path: out if len(paths) == 1 else out / path.name.partition(".")[0] for path in paths}
+    files = {folder: path for path, folder in folders.items()}
+    for path, folder in folders.items():
+        if files[folder] != path:
+            raise ValueError(f"{path} and {files[folder]} would both go to {folder}: import them one by one")
+    return folders
 
 
 def _is_new_to_the_starter(asked: Sequence[str], values: str | None) -> bool:
@@ -131,7 +141,9 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
     split = splitter(args.tokenizer)
     longest, full, gold = 0, True, False
     asked: list[str] = []
+    texts = hashlib.sha256()
     for text in log.texts():
+        texts.update(json.dumps([text.id, text.question, text.response, text.answer]).encode())
         asked.append(mark_of_question(text.question))
         longest = max(longest, len(split(text.response)), len(text.tokens or ()))
         full = full and complete_signals(text)
@@ -145,6 +157,7 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         close=log.close,
         budget=longest + 1,
         source=path.name,
+        texts_sha256=texts.hexdigest(),
         tokenizer=args.tokenizer or APPROXIMATE,
         signals=signals,
     )

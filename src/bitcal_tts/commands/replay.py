@@ -156,7 +156,7 @@ def title_of(description: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str
     style = f", {description['style']}" if description.get("style") else ""
     decoding = _decoding(description["decoding"])
     model = f"{description['model']} at {description['bits']:g} bits ({description.get('scheme') or 'scheme unknown'})"
-    floors = {row["min_tokens"] for row in rows} - {None}
+    floors = {row["min_tokens"] for row in rows if row["method"] != "fixed"} - {None}
     floor = f", floor {floors.pop()}" if len(floors) == 1 else ""
     return f"{model}, {description['task']}{style}, {decoding}, N={rows[0]['n']}{floor}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
@@ -77,7 +78,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int 
     from bitcal_tts.evaluation.figures import draw_all
     from bitcal_tts.evaluation.page import render_page
 
-    runs = [_open(folder) for folder in folders]
+    runs = _told_apart([_open(folder) for folder in folders])
     rows = [row for run in runs for row in run.summary["rows"]]
     # Several runs are one table: the correction is made over all of its tests.
     tests = corrected([{"run": _title(run), **test} for run in runs for test in run.summary["comparisons"]])
@@ -113,6 +114,20 @@ def _open(folder: Path) -> Run:
     if not there and "manifest" in summary:
         raise TraceError(f"the traces of {folder} are not where they were replayed, in {traces}")
     return Run(folder, summary, TraceStore.open(traces) if there else None)
+
+
+def _told_apart(runs: Sequence[Run]) -> list[Run]:
+    """The same; those that have one name are called by their task too, and by their folder where that is one as well."""
+    named = list(runs)
+    for more in (lambda run: run.summary["rows"][0].get("task"), lambda run: run.folder.resolve()):
+        titles = Counter(map(_title, named))
+        named = [run if titles[_title(run)] == 1 else _renamed(run, more(run)) for run in named]
+    return named
+
+
+def _renamed(run: Run, more: Any) -> Run:
+    rows = [{**row, "model": f"{row['model']} ({more})"} for row in run.summary["rows"]]
+    return run._replace(summary={**run.summary, "rows": rows})
 
 
 def _title(run: Run) -> str:
@@ -152,7 +167,9 @@ def read_summary(folder: Path) -> dict[str, Any]:
         if not folder.exists():
             raise TraceError(f"{folder} is not there") from None
         replays = sorted(path.parent for path in folder.glob("replays/*/summary.json"))
-        there = f"; {replays[-1]} has one" if replays else f": bitcal replay {folder}"
+        there = (
+            f"; {replays[-1]} has one" if replays else f": bitcal replay {folder}" if TraceStore.is_in(folder) else ""
+        )
         raise TraceError(f"{folder} has no summary.json, which bitcal run and replay write{there}") from None
     except NotADirectoryError:
         raise TraceError(f"{folder} is a file: a folder is meant that bitcal run or replay wrote") from None
@@ -164,6 +181,8 @@ def read_summary(folder: Path) -> dict[str, Any]:
         or not summary["rows"]
     ):
         raise TraceError(f"{path} is not the summary of a run")
+    if summary.get("schema") != 1:
+        raise TraceError(f"{path} was written by another version: replay the traces again")
     return summary
 
 

@@ -346,7 +346,7 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
         key = (name, id(used.get("profile")), budget)
         if key not in built:
             if len(built) >= _MOST_METHODS:
-                built.clear()
+                del built[list(built)[1]]  # the first is the sidecar's own
             built[key] = build_method(name, bits=engine.bits, budget=budget, **used), used.get("profile")
         return built[key][0]
 

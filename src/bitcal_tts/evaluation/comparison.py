@@ -39,7 +39,10 @@ def compare(
     """
     cells: dict[int, dict[str, dict[str, bool]]] = {}
     for outcome in found:
-        cells.setdefault(outcome.budget, {}).setdefault(outcome.method, {})[outcome.item] = outcome.correct
+        cell = cells.setdefault(outcome.budget, {}).setdefault(outcome.method, {})
+        if outcome.item in cell:
+            raise ValueError(f"item {outcome.item!r} comes twice: pairs are found by the items' names")
+        cell[outcome.item] = outcome.correct
     rows = []
     for budget, methods in cells.items():
         if base is not None:

@@ -296,22 +296,26 @@ class Sidecar:
     def _count(self, generation: Generation) -> None:
         outcome = generation.outcome
         self.metrics.reasons.labels(outcome.reason).inc()
-        self.metrics.tokens.labels("answered").inc(outcome.tokens)
+        self.metrics.tokens.labels("answered").inc(generation.used)
         self.metrics.tokens.labels("probes").inc(outcome.probe_tokens)
         _LOG.info(
             "ended",
-            extra={"method": generation.course.method, "reason": outcome.reason, "tokens": outcome.tokens,
+            extra={"method": generation.course.method, "reason": outcome.reason, "tokens": generation.used,
                    "probe_tokens": outcome.probe_tokens, "cap": generation.cap},
         )  # fmt: skip
 
     def _told(self, body: bytes) -> dict[str, Any]:
         """The body, read."""
         try:
-            told = json.loads(body)
+            told = json.loads(body, parse_constant=_no_number)
         except (ValueError, RecursionError):
             raise BadRequestError("the body is not JSON") from None
         if not isinstance(told, dict):
             raise BadRequestError("the body must be a JSON object")
+        try:
+            json.dumps(told, ensure_ascii=False).encode()
+        except UnicodeEncodeError:  # JSON may hold halves of characters, which no text has
+            raise BadRequestError("a text holds half a character: it is not Unicode") from None
         return told
 
     def _theirs(self, told: dict[str, Any], body: bytes, *, chat: bool) -> bytes:
@@ -339,6 +343,11 @@ class _Owned(StreamingResponse):
         finally:
             with CancelScope(shield=True):
                 await self._leave()
+
+
+def _no_number(name: str) -> None:
+    """Python reads NaN and Infinity, which are not JSON."""
+    raise ValueError(name)
 
 
 def _sent(event: dict[str, Any]) -> str:

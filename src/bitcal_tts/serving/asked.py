@@ -95,7 +95,6 @@ def read_asked(body: Mapping[str, Any], *, chat: bool, temperature: float) -> As
         if not isinstance(body.get("prompt"), str):
             return "its prompt is not one text"
         prompt = question = body["prompt"]
-        _check_text(prompt)
     caps = [_whole(body.get(key), key) for key in ("max_tokens", "max_completion_tokens")]
     known = [cap for cap in (*caps, _whole(ours.get("budget"), "bitcal.budget")) if cap is not None]
     try:
@@ -159,19 +158,10 @@ def _messages(told: Any) -> tuple[dict[str, str], ...] | str:
             content = "".join(part["text"] for part in content)
         if not isinstance(content, str):
             return "a message is not plain text"
-        _check_text(content)
         plain.append({"role": message["role"], "content": content})
     if plain[-1]["role"] != "user":
         return "its last message is not the user's"
     return tuple(plain)
-
-
-def _check_text(text: str) -> None:
-    """JSON may hold halves of characters, which no text has."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadRequestError("a text holds half a character: it is not Unicode") from None
 
 
 def _whole(value: Any, name: str, least: int = 1) -> int | None:
@@ -188,4 +178,7 @@ def _number(body: Mapping[str, Any], name: str, usual: float) -> float:
         return usual
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadRequestError(f"{name} must be a number, got {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise BadRequestError(f"{name} is too large a number") from None

@@ -14,12 +14,12 @@ from anyio import to_thread
 from bitcal_tts.engines.base import Decoding, Place, Written
 from bitcal_tts.engines.flight import as_tokens
 from bitcal_tts.engines.http import GREEDY
-from bitcal_tts.engines.wire import Piece, Prompt, Standing
+from bitcal_tts.engines.wire import Piece, Prompt, ServerError, Standing
 from bitcal_tts.halting.controller import Probe
 from bitcal_tts.halting.exchange import Ask, Directive, End, Force, SessionOutcome, Tokens, WouldBe
 from bitcal_tts.halting.handing import is_handed_over
 from bitcal_tts.halting.policy import Action
-from bitcal_tts.halting.stopping import stopped
+from bitcal_tts.halting.stopping import answer_of, stopped
 from bitcal_tts.serving.course import Course
 from bitcal_tts.serving.upstream import Upstream
 
@@ -51,6 +51,7 @@ class Generation:
         self._second = second
         self.escalated_tokens: int | None = None
         """Tokens that a second server wrote; None where nothing was escalated."""
+        self._escalated_text = ""
         self._upstream, self.course, self._session, self.prompt = upstream, course, course.session, prompt
         self._decoding, self._seed = decoding, seed
         self._reads = course.session.signals.distribution != "absent"
@@ -109,6 +110,13 @@ class Generation:
         return self.outcome.tokens + (self.escalated_tokens or 0)
 
     @property
+    def answer(self) -> str | None:
+        """What the whole of it answers."""
+        if self.escalated_tokens is None:
+            return self.outcome.answer
+        return answer_of(self.outcome.text + self._escalated_text, self._session.method.parameters)
+
+    @property
     def cut(self) -> bool:
         """Whether its cap ended it."""
         return self.outcome.finish == "budget" if self.escalated_tokens is None else self.used >= self.cap
@@ -124,6 +132,9 @@ class Generation:
         """The second server goes on with the same text, under the same cap."""
         assert self._second is not None
         upstream, prompt = await to_thread.run_sync(self._second)
+        changed = await upstream.changed()
+        if changed is not None:
+            raise ServerError(f"what is escalated is not taken: {changed}")
         text = self.outcome.text
         ids = await to_thread.run_sync(upstream.engine.encode, text)
         self.escalated_tokens = 0
@@ -133,6 +144,7 @@ class Generation:
         async with stream as pieces:
             async for piece in pieces:
                 self.escalated_tokens += len(piece.ids)
+                self._escalated_text += piece.text
                 self._seen.append((piece.text, None))
                 yield piece.text
 
@@ -226,7 +238,7 @@ def account(generation: Generation) -> dict[str, Any]:
         "reason": outcome.reason,
         "step": None if decision is None else decision.tokens,
         "score": None if decision is None else decision.score,
-        "answer": outcome.answer,
+        "answer": generation.answer,
         "cap": generation.cap,
         "used": generation.used,
         "reserve": getattr(p, "reserve", 0) or 0,

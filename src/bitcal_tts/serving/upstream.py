@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any
 
 import httpx2
@@ -71,8 +71,8 @@ class Upstream:
         return self._changed
 
     def failed(self, error: ServerError) -> None:
-        """Told of every failure: what does not answer may be another server when it does."""
-        self._away = self._away or not isinstance(error, UpstreamError)
+        """Told of every failure: what does not answer, or not as a server should, may be another one when it does."""
+        self._away = self._away or not isinstance(error, UpstreamError) or error.status not in _CLIENTS
 
     @asynccontextmanager
     async def stream(
@@ -81,17 +81,28 @@ class Upstream:
         """Let the model go on; leaving ends it on the server too."""
         wire = self.engine.wire
         path, body = wire.request(standing, limit, top, decoding, seed)
-        try:
+        with self._noted():
             request = self._client.build_request("POST", path, json=body, headers=self._headers)
             async with aclosing(await self._answer(request)) as answer:
                 if answer.status_code != 200:
                     await answer.aread()
                     raise UpstreamError(answer.status_code, answer.text)
                 yield self._pieces(answer)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """What fails, in words, and noted: what does not answer may be another server when it does."""
+        try:
+            yield
         except httpx2.TimeoutException:
+            self._away = True
             raise ServerError("the upstream does not answer any more: nothing came for a while") from None
         except httpx2.HTTPError as error:
+            self._away = True
             raise ServerError(f"the upstream is gone: {type(error).__name__}") from None
+        except UpstreamError as error:
+            self.failed(error)
+            raise
 
     async def _answer(self, request: httpx2.Request) -> httpx2.Response:
         """The beginning of an answer. A connection that was kept may be closed by now: then over another one."""
@@ -114,12 +125,8 @@ class Upstream:
         """A request as it came; status, headers and body of the answer as they come."""
         sent = {name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON}
         request = self._client.build_request(method, path, headers={**sent, **self._headers}, content=body)
-        try:
+        with self._noted():
             answer = await self._answer(request)
-        except httpx2.TimeoutException:
-            raise ServerError("the upstream does not answer") from None
-        except httpx2.HTTPError as error:
-            raise ServerError(f"the upstream is gone: {type(error).__name__}") from None
         told = {name: value for name, value in answer.headers.items() if name.lower() not in _NOT_PASSED_ON}
 
         async def content() -> AsyncIterator[bytes]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ def manifest_of(
     close: str | None,
     budget: int,
     source: str,
+    texts_sha256: str,
     tokenizer: str,
     signals: Signals = TEXT_ONLY,
 ) -> Manifest:
@@ -46,6 +49,7 @@ def manifest_of(
         "thinking": [None, close] if close else None,
         "decoding": {"temperature": None},
         "source": source,
+        "texts_sha256": texts_sha256,
         "tokenizer": tokenizer,
         "split": None,
     }
@@ -88,7 +92,7 @@ def import_texts(
         if not store.manifest.segments:
             store.grow(n, batch_size=BLOCK, block_size=BLOCK)
         there = set(store.blocks())
-        numbered = enumerate(texts)
+        numbered = enumerate(_told_apart(texts))
         for block in range(-(-n // BLOCK)):
             part = list(itertools.islice(numbered, BLOCK))
             if block in there:
@@ -98,6 +102,19 @@ def import_texts(
             if progress:
                 progress(len(traces), sum(map(len, traces)))
     return store
+
+
+def _told_apart(texts: Iterable[LoggedText]) -> Iterator[LoggedText]:
+    """The same, with another id for every further text of one: items are told apart by theirs."""
+    met: set[str] = set()
+    times: Counter[str] = Counter()
+    for text in texts:
+        name = text.id
+        while name in met:
+            times[text.id] += 1
+            name = f"{text.id}#{times[text.id] + 1}"
+        met.add(name)
+        yield text if name == text.id else replace(text, id=name)
 
 
 def _as_completion(trace: Trace) -> Completion:
