@@ -217,6 +217,14 @@ def test_bad_config(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for number, kind in (("port: here", "a whole number, got 'here'"), ("risk: [1]", "a number, got [1]")):
         (tmp_path / "c.yaml").write_text(number + "\n")
         assert f"c.yaml: {number.partition(':')[0]} must be {kind}" in fails(capsys, "serve", "--config", "c.yaml")
+    for text, message in (
+        ("temperature:", "temperature must not be empty: leave it out"),
+        ("model: ''", "model must not be empty"),
+        ("set: {tail: false}", "set must be a text, or a list of them"),
+        ("task: [1]", "task must be a text"),
+    ):
+        (tmp_path / "c.yaml").write_text(text + "\n")
+        assert f"c.yaml: {message}" in fails(capsys, "run", "--config", "c.yaml")
     (tmp_path / "c.yaml").write_text("a: [\n")
     assert "c.yaml is not YAML" in fails(capsys, "run", "--config", "c.yaml")
 

@@ -30,7 +30,7 @@ def run_folder(store: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_runs_of_one_name_are_told_apart(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    others = []
+    others: list[Path] = []
     for task in ("gsm_symbolic", "stories", "stories"):
         told = json.loads((run_folder / "summary.json").read_text())
         del told["manifest"]
@@ -296,3 +296,19 @@ def test_energy_that_was_not_read_everywhere_is_not_told(store: Any) -> None:
 
     assert describe(Half())["joules"] is None
     assert describe(store)["tokens"] > 0
+
+
+def test_no_text_of_a_model_is_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log.jsonl"
+    record = {
+        "id": "[b]x",
+        "question": "Where is it [/b]?",
+        "response": "It is in \\boxed{[a,b]}. Yes.",
+        "gold": "[a,b]",
+    }
+    log.write_text(json.dumps(record))
+    assert main(["import", str(log), "--answers", "boxed", "--bits", "4", "--out", str(tmp_path / "t"), "--json"]) == 0
+    capsys.readouterr()
+    assert main(["explain", str(tmp_path / "t"), "0", "--methods", "fixed,complete"]) == 0
+    shown = capsys.readouterr().out
+    assert "[b]x, gold answer [a,b]" in shown and shown.count("[a,b]") >= 3

@@ -230,22 +230,32 @@ def _use_config(sub: argparse.ArgumentParser, path: str) -> None:
         sub.error(f"{path} sets unknown options: {', '.join(unknown)}")
     for name, value in values.items():
         action = actions[name]
-        if value == "":
-            sub.error(f"{path}: {name} must not be empty")
+        if value == "" or value is None:
+            sub.error(f"{path}: {name} must not be empty: leave it out")
+        many = isinstance(action, argparse._AppendAction)
+        if action.type is None and action.nargs != 0:
+            if not all(map(_is_plain, value if many and isinstance(value, list) else [value])):
+                sub.error(f"{path}: {name} must be {'a text, or a list of them' if many else 'a text'}, got {value!r}")
+            value = list(map(str, value)) if isinstance(value, list) else str(value)
         if action.const is True and not isinstance(value, bool):
             sub.error(f"{path}: {name} must be true or false, got {value!r}")
-        if isinstance(action, argparse._AppendAction) and not isinstance(value, list):
+        if many and not isinstance(value, list):
             value = [value]
-        if action.choices is not None and value is not None and value not in action.choices:
+        if action.choices is not None and value not in action.choices:
             sub.error(f"{path}: {name} must be one of {', '.join(map(str, action.choices))}, got {value!r}")
         try:
-            parsed = value if value is None or not callable(action.type) else action.type(_as_typed(value))
+            parsed = action.type(_as_typed(value)) if callable(action.type) else value
         except argparse.ArgumentTypeError as error:
             sub.error(f"{path}: {name}: {error}")
         except (TypeError, ValueError):
             kind = "a whole number" if action.type is int else "a number" if action.type is float else "one value"
             sub.error(f"{path}: {name} must be {kind}, got {value!r}")
         sub.set_defaults(**{action.dest: parsed})
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value could have been typed as a word."""
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
 def _as_typed(value: Any) -> Any:

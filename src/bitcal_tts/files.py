@@ -11,7 +11,11 @@ from typing import Any
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file beside `path`, flush it to disk, and put it in place in one move."""
+    """Let `write` fill a temporary file beside `path`, flush it to disk, and put it in place in one move.
+
+    Folders above it that are not there are made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write(temporary)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bitcal_tts.auditing.crossfit import candidates_of, crossed, fit_folds, loosest
-from bitcal_tts.auditing.findings import _simpler, scored
+from bitcal_tts.auditing.crossfit import FoldScorers, candidates_of, crossed, fit_folds, loosest
+from bitcal_tts.auditing.findings import Audited, _simpler, scored
 from bitcal_tts.auditing.page import Example, FilePart, Stop, render
 from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, fold_of, walk_texts
 from bitcal_tts.calibration.recording import mark_of_question
@@ -25,6 +25,7 @@ from bitcal_tts.commands.logs import as_told
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.logs import LoggedText
 from bitcal_tts.logs.counting import splitter
+from bitcal_tts.traces.looks import Stops
 from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.texts import trace_of
 from bitcal_tts.traces.walk import gate_looks
@@ -99,6 +100,28 @@ def test_a_row_a_method_and_risk(log: Path, capsys: pytest.CaptureFixture[str], 
     assert "settled at 1 %" in page and "first statement" in page and "<script" not in page
     assert "thinking on" in page and "writing it up" in page and "going on" not in page
     assert json.loads((tmp_path / "out" / "audit.json").read_text())["rows"] == rows
+
+
+def test_two_files_of_one_name_are_two(log: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    other = tmp_path / log.name
+    other.write_bytes(gzip.compress("\n".join(json.dumps(made(i)) for i in range(200, 300)).encode()))
+    rows = rows_of(capsys, str(log), str(other), "--risks", "0.05")
+    assert {(row["file"], row["n"]) for row in rows} == {(str(log), 150), (str(other), 100)}
+    assert main(["audit", str(log), str(log)]) == 2
+    assert "a file is named twice" in capsys.readouterr().err
+
+
+def test_examples_are_cut_as_the_row_is(walked: Walked) -> None:
+    """Where texts find their way out of loops, the guard is left out of both."""
+    table = scored(walked, FoldScorers((None,) * FOLDS)).settled
+    tenth = np.arange(table.n) % 10 == 0
+    guarded = Stops.of(
+        [(9, 0, False, False, True, "loop") if stopped else (9, 0, True, True, False, "") for stopped in tenth]
+    )
+    one = Audited("f", None, "number", "</think>", "gold", replace(walked, settled=replace(table, ends=guarded)), 0)
+    (row,) = [row for row in one.rows([0.01]) if row["method"] == "settled"]
+    cut = one.marks(0.01)["settled at 1 %"][1]
+    assert row["lost_correct_rate"] == cut.losses("gold").mean() == 0.0
 
 
 def test_people_see_a_table_and_sentences(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,6 +344,13 @@ def test_imported_texts_are_traces(log: Path, capsys: pytest.CaptureFixture[str]
     assert main(["fit", str(folder), "--risk", "0.1", "--out", profile, "--json"]) == 0
     fitted = json.loads(capsys.readouterr().out)["evidence"]["4"]
     assert fitted["certified"] and fitted["tokens"] < fitted["full_tokens"]
+    assert main(["audit", str(log), "--jobs", "1", "--profile", profile]) == 0
+    told = capsys.readouterr()
+    for done in ("fitted", "certified"):
+        assert re.search(
+            rf"the profile was {done} on \d+ of these 150 texts, on which it proves", " ".join(told.err.split())
+        )
+    assert "seen here" not in told.out  # it has met all of them
     own = rows_of(capsys, str(log), "--profile", profile)
     (settled,) = [row for row in own if row["method"] == "settled"]
     assert settled["risk"] == 0.1 and settled["share"] < 0.9

@@ -99,11 +99,12 @@ def test_log_probabilities_of_chats_completions_and_llama_cpp(tmp_path: Path) ->
 def test_what_a_record_lacks_is_named(tmp_path: Path) -> None:
     good = {"question": "q?", "response": "r", "gold": "7"}
     found = texts(tmp_path, good, {**good, "response": " "}, {**good, "question": None}, {**good, "gold": None},
-                  {**good, "response": "\ud800"})  # fmt: skip
+                  {**good, "response": "\ud800"}, {**good, "model": "\ud800"})  # fmt: skip
     assert [fault.why for fault in found[1:]] == [
         "has no response",
         "has no question",
         "has no gold answer (--answer NAME says which column it is in; --label final needs none)",
+        "holds half a surrogate pair, which is no text",
         "holds half a surrogate pair, which is no text",
     ]
     without = texts(tmp_path, good, {**good, "gold": None}, gold=False)

@@ -158,10 +158,21 @@ def _fit_fold(
 
 @dataclass(frozen=True)
 class Crossed:
-    """What a gate does with each text at the threshold of its fold."""
+    """What a gate does with each text at the threshold of its fold: looks, with the loop guard where it is heeded."""
 
-    cut: Cut
+    table: LookTable
+    folds: NDArray[np.int64]
     thresholds: tuple[float, ...]
+
+    @property
+    def at(self) -> NDArray[np.float64]:
+        """The threshold of each text."""
+        return np.array(self.thresholds)[self.folds]
+
+    @property
+    def cut(self) -> Cut:
+        """What comes of it."""
+        return self.table.cut(self.at)
 
 
 def crossed(table: LookTable, folds: NDArray[np.int64], risk: float, label: str) -> Crossed:
@@ -177,8 +188,7 @@ def crossed(table: LookTable, folds: NDArray[np.int64], risk: float, label: str)
         others = others.with_guard(np.full(others.n, guarded))
         thresholds.append(loosest(others, risk, label) if others.n else math.inf)
         guards.append(guarded)
-    guarded_table = table.with_guard(np.array(guards)[folds])
-    return Crossed(guarded_table.cut(np.array(thresholds)[folds]), tuple(thresholds))
+    return Crossed(table.with_guard(np.array(guards)[folds]), folds, tuple(thresholds))
 
 
 def loosest(table: LookTable, risk: float, label: str) -> float:

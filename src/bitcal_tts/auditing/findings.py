@@ -78,8 +78,9 @@ class Audited:
         else:
             stops = math.isfinite(served.threshold)
             cut = walked.settled.cut(served.threshold) if stops else walked.settled.full()
-            lost = int(cut.losses(self.label).sum())
-            promise = seen(served.evidence, lost, len(cut.tokens))["line"]
+            met = set().union(*served.profile.met.values())
+            new = np.array([mark not in met for mark in walked.marks])
+            promise = seen(served.evidence, int(cut.losses(self.label)[new].sum()), int(new.sum()))["line"]
             rows.append({**self._row("settled", served.risk, cut), "promise": promise})
         return [*rows, self._row("oracle", None, self._oracle())]
 
@@ -135,11 +136,12 @@ class Audited:
         """Where rules would have stopped each text, in tokens, and what came of it."""
         walked = self.walked
         if served is None:
-            ours = np.array(crossed(walked.settled, walked.folds, risk, self.label).thresholds)[walked.folds]
+            done = crossed(walked.settled, walked.folds, risk, self.label)
+            gate, ours = done.table, done.at
         else:
-            risk, ours = served.risk, np.full(walked.n, served.threshold)
+            risk, gate, ours = served.risk, walked.settled, np.full(walked.n, served.threshold)
         settings = {
-            f"settled at {100 * risk:g} %": (walked.settled, ours),
+            f"settled at {100 * risk:g} %": (gate, ours),
             "first statement": (walked.stated, np.ones(walked.n)),
             "complete": (walked.complete, np.full(walked.n, 0.5)),
         }
@@ -241,10 +243,10 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
             promise = f"The threshold is the profile's; {row['promise']}."
         elif row["certified"]:
             promise = (
-                f"With these {row['n']:,} texts at most {risk} can be promised (confidence "
-                f"{row['confidence']:g}), with a stricter threshold and {_pc(row['certified_share'])} % of the tokens, "
-                "as scorers fitted on the other texts judge them. That is a forecast: the promise is made by bitcal "
-                "fit, which leaves half of the texts to its scorer and may need twice as many, or more."
+                f"With these {row['n']:,} texts at most {risk} can be promised (confidence {row['confidence']:g}), "
+                f"with a threshold of its own and {_pc(row['certified_share'])} % of the tokens, as scorers fitted on "
+                "the other texts judge them. That is a forecast: the promise is made by bitcal fit, which leaves half "
+                "of the texts to its scorer and may need twice as many, or more."
             )
         elif row["more_items_needed"]:
             promise = (

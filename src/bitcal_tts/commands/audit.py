@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
@@ -26,7 +27,7 @@ from bitcal_tts.calibration.starters import load_starter
 from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.commands import options
 from bitcal_tts.commands.logs import Log, add_columns, as_told, columns_of
-from bitcal_tts.commands.progress import note, progress, say, suggest
+from bitcal_tts.commands.progress import mention_met, note, progress, say, suggest
 from bitcal_tts.commands.table import NARROW, print_table
 from bitcal_tts.files import write_json, write_text
 from bitcal_tts.halting.answers import FORMATS
@@ -96,7 +97,10 @@ def run(args: argparse.Namespace) -> None:
     if args.jobs is not None and args.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
     served = _served(args)
-    audits = [_Audit(path, args) for path in args.files]
+    if len(set(args.files)) < len(args.files):
+        raise ValueError("a file is named twice: each is audited once")
+    named = Counter(path.name for path in args.files)
+    audits = [_Audit(path, str(path) if named[path.name] > 1 else path.name, args) for path in args.files]
     kinds = {FORMATS[audit.setting.answers].values for audit in audits}
     if len(kinds) > 1:
         raise ValueError(f"files to be fitted together must have one kind of answers, not {', '.join(map(str, kinds))}")
@@ -112,6 +116,10 @@ def run(args: argparse.Namespace) -> None:
         scorers = FoldScorers((served.profile,) * FOLDS)
     pairs = zip(audits, walked, strict=True)
     audited = [audit.audited(args.jobs, part, scorers, quiet=args.json) for audit, part in pairs]
+    if served is not None:
+        marks = [mark for one in audited for mark in one.walked.marks]
+        met = {done: sum(mark in questions for mark in marks) for done, questions in served.profile.met.items()}
+        mention_met(met, len(marks), "texts")
     rows = [row for one in audited for row in one.rows(args.risks, served)]
     shapes = [one.shape() for one in audited]
     result = {"schema": 1, "rows": rows, "files": shapes, "tokenizer": args.tokenizer or "approximate"}
@@ -147,7 +155,8 @@ def _served(args: argparse.Namespace) -> Served | None:
 class _Audit:
     """A file that is audited."""
 
-    def __init__(self, path: Path, args: argparse.Namespace) -> None:
+    def __init__(self, path: Path, name: str, args: argparse.Namespace) -> None:
+        self._name = name
         gold = args.label == "gold"
         self.log = Log(path, columns_of(args), gold=gold, answers=args.answers, close=args.close)
         self.setting = Setting(self.log.answers, self.log.close, args.tokenizer)
@@ -185,7 +194,7 @@ class _Audit:
                 rest = _walked(pool, _walk_and_score, rest_of_it, self.setting, n, title, quiet=quiet)
             whole = Walked.joined([replace(whole, settled=whole.settled.condensed()), rest])
         log, setting = self.log, self.setting
-        return Audited(log.path.name, log.model, setting.answers, setting.close, self._label, whole, log.faults, log.n)
+        return Audited(self._name, log.model, setting.answers, setting.close, self._label, whole, log.faults, log.n)
 
     def examples(self, one: Audited, risks: Sequence[float], served: Served | None) -> list[Example]:
         """A few texts with the places where rules would have stopped them: lost ones first, then long and short."""

@@ -13,7 +13,7 @@ from typing import Any
 from bitcal_tts.calibration.recording import boundaries_of, mark_of
 from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.commands.options import API_KEY_VARIABLE, USUAL_MODEL, USUAL_N, declared, parse_override
-from bitcal_tts.commands.progress import note
+from bitcal_tts.commands.progress import mention_met, note
 from bitcal_tts.commands.recordings import Opened
 from bitcal_tts.engines.base import Decoding, EngineError
 from bitcal_tts.engines.llama_server import OwnServer, gguf_of
@@ -312,16 +312,12 @@ def known_items(method: Any, traces: Sequence[Trace]) -> frozenset[str]:
 def _met(profile: Profile, traces: Sequence[Trace]) -> dict[str, list[str]]:
     """Items of traces that a profile has met, by what was done on them."""
     marks = [(trace.item.id, mark_of(trace)) for trace in traces]
-    done = {"fitted": set(profile.fitted.get("questions", ())), "certified": set(profile.fitted.get("certifying", ()))}
-    return {what: [item for item, mark in marks if mark in seen] for what, seen in done.items()}
+    return {done: [item for item, mark in marks if mark in questions] for done, questions in profile.met.items()}
 
 
 def _mention_fitted(profile: Profile, traces: Sequence[Trace]) -> None:
     """Say so where a profile meets items that its scorer has seen."""
-    for done, again in _met(profile, traces).items():
-        if again:
-            on = f"{len(again)} of these {len(traces)} items"
-            note(f"warning: the profile was {done} on {on}, on which it proves nothing")
+    mention_met({done: len(again) for done, again in _met(profile, traces).items()}, len(traces), "items")
 
 
 def floor_of(asked: str | int | None, description: dict[str, Any], traces: Sequence[Trace]) -> int:

@@ -144,7 +144,7 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
 
     console = Console()
     kind = "gold answer" if found["gold"] else "no gold answer; its text ends with"
-    console.print(f"[bold]{found['item']}[/bold], {kind} {found['answer']}", highlight=False)
+    console.print(Text.assemble((found["item"], "bold"), f", {kind} {found['answer']}"))  # no text is markup
     console.print(Text(found["question"], style="italic"))
     text = Text()
     stops: dict[int, list[str]] = {}
@@ -168,7 +168,7 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
             told["method"],
             str(told["tokens"]),
             told["reason"],
-            told["answer"] or "(none)",
+            Text(told["answer"] or "(none)"),
             "yes" if told["correct"] else "no",
         )
     console.print(outcome_table)
@@ -212,13 +212,14 @@ def _threshold(p: Any) -> float | None:
 def _looks_table(told: dict[str, Any]) -> Any:
     """Where a gate looked: the score, beside its threshold, and the value that the text stood for."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=f"Looks of {told['method']}: it stops where the score reaches {told['threshold']:.4g}")
     for name in ("tokens", "score", "stands for", "decision"):
         table.add_column(name, justify="right" if name in ("tokens", "score") else "left")
     for d in told["decisions"]:
         score = "" if d["score"] is None else f"{d['score']:.4f}"
-        table.add_row(str(d["tokens"]), score, d["stands_for"] or "", d["reason"])
+        table.add_row(str(d["tokens"]), score, Text(d["stands_for"] or ""), d["reason"])
     return table
 
 

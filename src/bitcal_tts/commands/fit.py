@@ -138,7 +138,11 @@ def run(args: argparse.Namespace) -> None:
 
 def _starter(recordings: Sequence[Recording]) -> Profile:
     """The scorer in the package for these answers."""
-    (kind,) = {recording.task.format.values for recording in recordings}
+    kinds = {recording.task.format.values for recording in recordings}
+    if len(kinds) > 1:
+        told = " and ".join(sorted(str(kind or "any text") for kind in kinds))
+        raise ValueError(f"folders that are fitted together must have one kind of answers, not {told}")
+    (kind,) = kinds
     starter = None if kind is None else load_starter(kind)
     if starter is None:
         raise ValueError(
@@ -164,8 +168,6 @@ def _next_step(profile: Profile, path: Path) -> str:
 def _may_write(out: Path, source: Path | None, known: Profile | None, *, overwrite: bool) -> set[float]:
     """Refuse to replace another profile unasked; the bits whose thresholds must be kept, where it is the known one."""
     if overwrite or not out.exists():
-        if not out.parent.exists():
-            out.parent.mkdir(parents=True)
         return set()
     if known is None or source is None or source.resolve() != out.resolve():
         raise ValueError(f"{out} is there already: choose another --out, or say --overwrite")

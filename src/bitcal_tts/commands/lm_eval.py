@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from bitcal_tts.commands import build, options
+from bitcal_tts.commands.places import refuse_existing
 from bitcal_tts.commands.progress import progress
 from bitcal_tts.files import write_json
 
@@ -37,6 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_engine_options(parser.add_argument_group("model"))
     options.add_method_options(parser)
     options.add_answers(parser, "gsm8k")
+    options.add_overwrite(parser)
     options.add_json(parser)
 
 
@@ -46,6 +49,8 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError("give --tasks NAME for tasks of the harness, or --data FILE for a local file")
     if args.data is not None and not args.data.is_file():
         raise ValueError(f"cannot read {args.data}: there is no such file")
+    if args.out:
+        refuse_existing(args.out, overwrite=args.overwrite)
     os.environ.setdefault("TQDM_DISABLE", "1")  # its bars would stand between ours
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     args.style = build.style_of(args)
@@ -60,7 +65,8 @@ def run(args: argparse.Namespace) -> None:
     for report in reports:
         print(f"{report['method']}: {report['tokens']:.0f} tokens a problem")
         for row in _rows(report):
-            print(f"  {row['task']:24} {row['filter']:18} {row['metric']:14} {row['value']:.4f} +- {row['error']:.4f}")
+            error = "" if row["error"] is None else f" +- {row['error']:.4f}"
+            print(f"  {row['task']:24} {row['filter']:18} {row['metric']:14} {row['value']:.4f}{error}")
 
 
 def _evaluate(args: argparse.Namespace, engine: Any, method: Any) -> dict[str, Any]:
@@ -98,6 +104,6 @@ def _rows(report: dict[str, Any]) -> list[dict[str, Any]]:
             metric, comma, filtered = key.partition(",")
             if comma and not metric.endswith("_stderr"):
                 error = values.get(f"{metric}_stderr,{filtered}")
-                error = error if isinstance(error, float) else float("nan")
+                error = error if isinstance(error, float) and math.isfinite(error) else None
                 rows.append({"task": task, "metric": metric, "filter": filtered, "value": value, "error": error})
     return rows

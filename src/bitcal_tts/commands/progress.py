@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from shutil import get_terminal_size
@@ -150,6 +150,13 @@ class _Lines:
 def note(text: str) -> None:
     """A line for people, on standard error."""
     print(_between_words(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def mention_met(met: Mapping[str, int], n: int, what: str) -> None:
+    """Warn of what a profile proves nothing on: by what was done on them, how many."""
+    for done, again in met.items():
+        if again:
+            note(f"warning: the profile was {done} on {again} of these {n} {what}, on which it proves nothing")
 
 
 def say(text: str) -> None:

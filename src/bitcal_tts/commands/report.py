@@ -117,11 +117,13 @@ def _open(folder: Path) -> Run:
 
 
 def _told_apart(runs: Sequence[Run]) -> list[Run]:
-    """The same; those that have one name are called by their task too, and by their folder where that is one as well."""
+    """The same; those of one name are called by their task too, and by their folder where that is one as well."""
     named = list(runs)
-    for more in (lambda run: run.summary["rows"][0].get("task"), lambda run: run.folder.resolve()):
+    for by_task in (True, False):
         titles = Counter(map(_title, named))
-        named = [run if titles[_title(run)] == 1 else _renamed(run, more(run)) for run in named]
+        mores = [run.summary["rows"][0].get("task") if by_task else run.folder.resolve() for run in named]
+        pairs = zip(named, mores, strict=True)
+        named = [run if titles[_title(run)] == 1 else _renamed(run, more) for run, more in pairs]
     return named
 
 

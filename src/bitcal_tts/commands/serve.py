@@ -145,7 +145,8 @@ def run(args: argparse.Namespace) -> None:
             f"serving {engine.describe()['model']} at {engine.bits:g} bits, halted by {method}, at most "
             f"{args.budget:,} tokens a request"
         )
-        note(f"base URL for clients: http://{args.host}:{args.port}/v1, playground: http://{args.host}:{args.port}/")
+        where = f"http://{f'[{args.host}]' if ':' in args.host else args.host}:{args.port}"
+        note(f"base URL for clients: {where}/v1, playground: {where}/")
         uvicorn.run(
             sidecar.application(), host=args.host, port=args.port, log_level="warning", access_log=False,
             server_header=False, timeout_graceful_shutdown=60,
@@ -185,7 +186,7 @@ def _check_port(host: str, port: int) -> None:
     if not 0 < port < 1 << 16:
         raise ValueError(f"--port must be 1 to 65535, got {port}")
     try:
-        with socket.create_server((host, port)):
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
             pass
     except OSError as error:
         raise ValueError(f"nobody can listen at {host}:{port} ({error.strerror}): choose another --port") from None

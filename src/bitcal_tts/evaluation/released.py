@@ -32,7 +32,7 @@ def is_released(path: Path) -> bool:
     try:
         with path.open(encoding="utf-8") as file:
             first = json.loads(file.readline())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(first, dict) and first.keys() >= {"task_id", "method", "budget", "bit_width"}
 
@@ -40,7 +40,7 @@ def is_released(path: Path) -> bool:
 def read_released(path: Path) -> list[dict[str, Any]]:
     """The records of one file, checked."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # what else ends a line may stand inside a text
     except (OSError, UnicodeDecodeError) as error:
         raise TraceError(f"cannot read {path}: {error}") from None
     rows = []
@@ -49,8 +49,8 @@ def read_released(path: Path) -> list[dict[str, Any]]:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise TraceError(f"{path}, line {number}: not JSON ({error.msg})") from None
+        except (ValueError, RecursionError) as error:
+            raise TraceError(f"{path}, line {number}: not JSON ({error})") from None
         for key, kind in _FIELDS.items():
             if not isinstance(row, dict) or not isinstance(row.get(key), kind):
                 raise TraceError(f"{path}, line {number}: needs {key!r}, a {kind.__name__}")

@@ -87,6 +87,12 @@ class Profile:
     def _own(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         return rows if self._columns is None else rows.take(self._columns, axis=1)
 
+    @property
+    def met(self) -> dict[str, frozenset[str]]:
+        """Names of the questions that it has met, by what was done on them: there it proves nothing."""
+        kinds = {"fitted": "questions", "certified": "certifying"}
+        return {done: frozenset(self.fitted.get(key, ())) for done, key in kinds.items()}
+
     def margins(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """Log-odds of the same, for rows that hold its own features only, in their order."""
         return self._scorer(rows)

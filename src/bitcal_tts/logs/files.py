@@ -9,13 +9,14 @@ import json
 import lzma
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 KINDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-_BROKEN = (OSError, EOFError, lzma.LZMAError)
+_BROKEN = (OSError, EOFError, lzma.LZMAError, zlib.error)
 _PARQUET_ROWS = 64
 HALVES = re.compile("[\ud800-\udfff]")
 """Halves of surrogate pairs, by which bytes that are no text are told."""

@@ -133,10 +133,9 @@ class _Reader:
             raise _UnusableError("has no question")
         if not response:
             raise _UnusableError("has no response")
-        for text in (question, response):
-            if HALVES.search(text):
-                raise _UnusableError("holds half a surrogate pair, which is no text")
-        answer = self._text(values, "answer")
+        answer, name, model = (self._text(values, part) for part in ("answer", "id", "model"))
+        if any(text is not None and HALVES.search(text) for text in (question, response, answer, name, model)):
+            raise _UnusableError("holds half a surrogate pair, which is no text")
         if answer is None and self._gold:
             raise _UnusableError(
                 "has no gold answer (--answer NAME says which column it is in; --label final needs none)"
@@ -146,11 +145,11 @@ class _Reader:
             tokens = None
         return LoggedText(
             line=record.line,
-            id=self._text(values, "id") or f"line-{record.line}",
+            id=name or f"line-{record.line}",
             question=question,
             response=response,
             answer=None if answer is None else gold_of(answer),
-            model=self._text(values, "model"),
+            model=model,
             truncated=self._truncated(values, choice),
             tokens=tokens,
         )
@@ -267,7 +266,7 @@ def _tokens(choice: Mapping[str, Any], values: Mapping[str, Any]) -> list[Token]
         probabilities = values.get("completion_probabilities")
         if isinstance(probabilities, list) and probabilities:
             return [_token(entry) for entry in probabilities]
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         return None
     return None
 
