@@ -300,6 +300,8 @@ def test_a_profile_is_refused_on_what_is_unknown(profile: Profile, recording: Re
         (lambda d: d["identity"].update(mood="good"), "not mood"),
         (lambda d: d["identity"].update(declared=5), "declared must be a list"),
         (lambda d: d.update(settings=3), "settings must be an object"),
+        (lambda d: d["thresholds"].update({"32": 10**400}), "is damaged: OverflowError"),
+        (lambda d: d["identity"].update(thinking=5), "think markers must be two"),
     ],
 )
 def test_a_damaged_profile_is_named(profile: Profile, tmp_path: Path, change: Any, message: str) -> None:
@@ -309,6 +311,12 @@ def test_a_damaged_profile_is_named(profile: Profile, tmp_path: Path, change: An
     path.write_text(json.dumps(data))
     with pytest.raises(ProfileError, match=message):
         load_profile(path)
+
+
+def test_a_setting_that_nobody_knows_is_refused(profile: Profile) -> None:
+    strange = replace(profile, settings={**profile.settings, "mood": 1})
+    with pytest.raises(ProfileError, match="certified with mood, which is not known here"):
+        build_method("settled", bits=32, budget=320, profile=strange)
 
 
 def test_files_that_are_no_profiles(tmp_path: Path) -> None:

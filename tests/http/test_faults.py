@@ -38,6 +38,8 @@ class Fake:
     def __init__(self) -> None:
         self.write: Callable[[BaseHTTPRequestHandler, int], None] = lambda handler, n: None
         self.completions = 0
+        self.props: Any = PROPS
+        self.tokens: Any = {"tokens": [1, 2, 3]}
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -52,14 +54,14 @@ class Fake:
                 self.wfile.write(body)
 
             def do_GET(self) -> None:
-                self._json(PROPS if self.path == "/props" else MODELS)
+                self._json(fake.props if self.path == "/props" else MODELS)
 
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
                 if self.path == "/apply-template":
                     self._json({"prompt": "x"})
                 elif self.path == "/tokenize":
-                    self._json({"tokens": [1, 2, 3]})
+                    self._json(fake.tokens)
                 else:
                     fake.completions += 1
                     fake.write(self, fake.completions)
@@ -124,6 +126,22 @@ def test_a_server_that_errs(fake: Fake, write: Any, message: str) -> None:
         decode(fake)
     assert message in str(told.value)
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("props", "tokens", "message"),
+    [
+        ([], {}, "answers what is no object"),
+        (PROPS, {}, "answers without tokens"),
+        (PROPS, {"tokens": ["a"]}, "tokens that are no numbers"),
+        (PROPS, [1], "answers what is no object"),
+    ],
+)
+def test_a_server_that_is_another_than_it_seemed(fake: Fake, props: Any, tokens: Any, message: str) -> None:
+    fake.props, fake.tokens = props, tokens
+    with pytest.raises(ServerError) as told:
+        decode(fake)
+    assert message in str(told.value)
 
 
 def test_a_server_that_hangs(fake: Fake) -> None:

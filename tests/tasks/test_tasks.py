@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 from pathlib import Path
 
 import pytest
 
-from bitcal_tts.tasks import TaskError, load_task
+from bitcal_tts.tasks import TaskError, load_task, mathematics
 from bitcal_tts.tasks.execute import run_code
 from bitcal_tts.tasks.gsm_symbolic import problems, split_of
 from bitcal_tts.tasks.mathematics import Judge
@@ -218,6 +219,7 @@ def test_code_is_compared_and_only_run_where_asked(tmp_path: Path) -> None:
         "x = bytearray(2**31)",
         "open('f', 'wb').write(b'x' * 10**7)",
         "print('x' * 10**6)",
+        "while True: print('x' * 10**6)",
         "raise SystemExit(3)",
         "import os; print(os.environ['PATH'])",
         "\0",
@@ -264,3 +266,17 @@ def test_a_data_set_of_reasoning_gym_may_be_made_easier() -> None:
     ):
         with pytest.raises(TaskError, match=message):
             load_task(name)
+
+
+def test_a_copy_of_the_process_compares_by_itself() -> None:
+    """What a fork inherits of the comparing child is not its own: it would wait for nothing, and end its parent's."""
+    assert mathematics.same("1/2", "0.5")
+    copy = multiprocessing.get_context("fork").Process(target=_compare_and_exit)
+    copy.start()
+    copy.join()
+    assert copy.exitcode == 0
+    assert mathematics.same("3/6", "0.5")
+
+
+def _compare_and_exit() -> None:
+    raise SystemExit(0 if mathematics.same("2/4", "0.5") else 1)

@@ -131,7 +131,32 @@ def test_another_schema_version_is_refused(copied: Path) -> None:
         TraceStore.open(copied)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": 1}'])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["segments"][0].update(block_size=0),
+        lambda m: m["content"].pop("signals"),
+        lambda m: m.update(probes=3),
+        lambda m: m["identity"].update(decoding=None),
+        lambda m: m.update(reading=3),
+    ],
+)
+def test_a_damaged_manifest_is_found_where_it_is_opened(copied: Path, change: Any) -> None:
+    manifest = json.loads((copied / "manifest.json").read_text())
+    change(manifest)
+    (copied / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(TraceError, match=r"manifest\.json is damaged"):
+        TraceStore.open(copied)
+
+
+def test_damaged_vectors_are_named(copied: Path) -> None:
+    for path in copied.glob("hidden-*.safetensors"):
+        path.write_bytes(b"x" * 20)
+    with pytest.raises(TraceError, match=r"hidden-00000\.safetensors cannot be read"):
+        TraceStore.open(copied).read()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": 1}', "[" * 100_000])
 def test_a_broken_manifest_is_named(copied: Path, text: str) -> None:
     (copied / "manifest.json").write_text(text)
     with pytest.raises(TraceError, match=r"manifest\.json"):

@@ -37,6 +37,19 @@ class _Tokenizing(Wire):
     def _tokens(self, text: str, *, add_special: bool) -> list[int]:
         """Token ids of a text, with what a prompt begins with where that is asked for."""
 
+    def _part(self, told: dict[str, Any], key: str) -> Any:
+        if key not in told:
+            raise ServerError(f"{self.url} answers without {key}: it is not the server that it seemed")
+        return told[key]
+
+    def _ids(self, told: dict[str, Any]) -> list[int]:
+        tokens = self._part(told, "tokens")
+        if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
+            raise ServerError(
+                f"{self.url} answers with tokens that are no numbers: it is not the server that it seemed"
+            )
+        return tokens
+
 
 class LlamaCpp(_Tokenizing):
     """llama.cpp's own API: prompts and continuations as tokens."""
@@ -60,9 +73,8 @@ class LlamaCpp(_Tokenizing):
 
     def rendered(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> str | None:
         """Through the server's chat template."""
-        return str(
-            self._post("/apply-template", {"messages": list(messages), "chat_template_kwargs": options})["prompt"]
-        )
+        told = self._post("/apply-template", {"messages": list(messages), "chat_template_kwargs": options})
+        return str(self._part(told, "prompt"))
 
     def prompt(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> Prompt:
         """Rendered and split by the server."""
@@ -71,7 +83,7 @@ class LlamaCpp(_Tokenizing):
 
     def _tokens(self, text: str, *, add_special: bool) -> list[int]:
         body = {"content": text, "add_special": add_special, "parse_special": True}
-        return [int(token) for token in self._post("/tokenize", body)["tokens"]]
+        return self._ids(self._post("/tokenize", body))
 
     def request(
         self, standing: Standing, limit: int, top: int, decoding: Decoding, seed: int
@@ -127,7 +139,8 @@ class Vllm(_Tokenizing):
     def rendered(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> str | None:
         """As its tokenizer turns the tokens back."""
         ids = self.prompt(messages, options).ids
-        return str(self._post("/detokenize", {"model": self._model, "tokens": list(ids or ())})["prompt"])
+        told = self._post("/detokenize", {"model": self._model, "tokens": list(ids or ())})
+        return str(self._part(told, "prompt"))
 
     def prompt(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> Prompt:
         """Rendered and split by the server."""
@@ -137,12 +150,12 @@ class Vllm(_Tokenizing):
             "add_generation_prompt": True,
             "chat_template_kwargs": options,
         }
-        ids = tuple(int(token) for token in self._post("/tokenize", body)["tokens"])
+        ids = tuple(self._ids(self._post("/tokenize", body)))
         return Prompt(tuple(messages), options, ids, len(ids))
 
     def _tokens(self, text: str, *, add_special: bool) -> list[int]:
         body = {"model": self._model, "prompt": text, "add_special_tokens": add_special}
-        return [int(token) for token in self._post("/tokenize", body)["tokens"]]
+        return self._ids(self._post("/tokenize", body))
 
     def request(
         self, standing: Standing, limit: int, top: int, decoding: Decoding, seed: int
@@ -299,6 +312,9 @@ def connect(
             missing = error
             if " answers 404" not in str(error):
                 raise
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            wire.close()
+            raise ServerError(f"{url} does not answer as it should: {type(error).__name__}: {error}") from None
     known = "llama.cpp, vLLM and OpenAI-compatible servers have" if api is None else f"the API {api} has"
     raise ServerError(f"{url} does not have what {known}: {missing}")
 

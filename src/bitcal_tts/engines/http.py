@@ -308,7 +308,7 @@ class HttpEngine:
         """
         closing, cue = (self.encode(text) for text in place.landing)
         written, writing = place.begin(closing, cue)
-        if entropy and closing:
+        if entropy and (closing or not place.entropy):
             written.entropy = self._entropy_after(_with(before, closing, place.landing.closing))
         if writing.over:
             return written

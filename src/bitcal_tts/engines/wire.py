@@ -219,9 +219,12 @@ class Wire(ABC):
         if answer.status_code != 200:
             raise ServerError(f"{self.url}{path} answers {answer.status_code}: {_reason(answer)}")
         try:
-            return answer.json()
-        except ValueError:
+            told = answer.json()
+        except (ValueError, RecursionError):
             raise ServerError(f"{self.url}{path} answers what is no JSON: {answer.text[:80]!r}") from None
+        if not isinstance(told, dict):
+            raise ServerError(f"{self.url}{path} answers what is no object: {answer.text[:80]!r}")
+        return told
 
 
 class Pieces:

@@ -53,7 +53,7 @@ class PaperRule(Controller):
         p = self.parameters
         if step.entropy is None and not p.halts:
             self._tokens += step.n_tokens
-            return Decision(Action.CONTINUE, Reason.UNDECIDED, self._tokens)
+            return Decision(Action.CONTINUE, Reason.FIXED, self._tokens)
         if step.entropy is None:
             raise ValueError(f"{p.name} needs the entropy of every step, which this one does not carry")
         self._tokens += step.n_tokens

@@ -222,15 +222,19 @@ class Profile:
                 fitted=data["fitted"],
             )
             score = profile.score(np.zeros(len(NAMES)))  # fails where a part is missing or of another length
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise ProfileError(f"the profile is damaged: {type(error).__name__}: {error}") from None
         profile._check_numbers(data, score)
         return profile
 
     def _check_numbers(self, data: Mapping[str, Any], score: float) -> None:
         """Refuse what a damaged or forged file may hold and no fit writes."""
-        if not math.isfinite(score):
+        leaves = [value for tree in self.model.get("trees", ()) for value in tree["value"]]
+        if not all(map(math.isfinite, (score, *leaves))):
             raise ProfileError("the profile is damaged: its scores are not numbers")
+        thinking = self.identity["thinking"]
+        if thinking not in (UNKNOWN, None) and not (isinstance(thinking, list | tuple) and len(thinking) == 2):
+            raise ProfileError("the profile is damaged: its think markers must be two")
         if len(self.thresholds) < len(data["thresholds"]):
             raise ProfileError("the profile is damaged: it has two thresholds for one precision")
         for bits, threshold in self.thresholds.items():

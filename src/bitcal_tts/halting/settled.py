@@ -273,6 +273,11 @@ def build(**kwargs: Any) -> Settled:
     """
     profile, force = _profile(kwargs["profile"]), kwargs.get("force", False)
     threshold = _threshold(profile, kwargs["bits"], force=force)
+    strange = sorted(profile.settings.keys() - set(CERTIFIED))
+    if strange:
+        raise ProfileError(
+            f"the profile is damaged: it was certified with {', '.join(strange)}, which is not known here"
+        )
     thinking = profile.identity["thinking"]
     opening, close = (None, None) if thinking in (UNKNOWN, None) else thinking
     certified = {**profile.settings, "threshold": threshold, "opening": opening, "close": close}

@@ -21,23 +21,24 @@ _OUTPUT = 64 * 1024
 @lru_cache(maxsize=4096)
 def run_code(code: str) -> str | None:
     """What a Python program prints, or None where it fails, takes too long or says too much."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as said:  # files are limited, pipes are not
         try:
             done = subprocess.run(  # noqa: S603
                 [sys.executable, "-I", "-S", "-c", code],
                 cwd=folder,
                 env={},
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
+                stdout=said,
+                stderr=subprocess.DEVNULL,
                 timeout=SECONDS,
                 preexec_fn=_limit,
                 check=False,
             )
         except (subprocess.TimeoutExpired, OSError, ValueError):
             return None
-    if done.returncode != 0 or len(done.stdout) > _OUTPUT:
-        return None
-    return done.stdout.decode(errors="replace").strip()
+        said.seek(0)
+        output = said.read(_OUTPUT)
+    return output.decode(errors="replace").strip() if done.returncode == 0 and len(output) < _OUTPUT else None
 
 
 def _limit() -> None:

@@ -146,9 +146,17 @@ class Manifest:
         if missing:
             raise TraceError(f"{where} lacks {', '.join(sorted(missing))} in its 'identity'")
         try:
-            return _from_2(data) if version == 2 else _from_3(data)
-        except (KeyError, TypeError, ValueError) as error:
+            manifest = _from_2(data) if version == 2 else _from_3(data)
+            _read_all(manifest)
+            return manifest
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise TraceError(f"{where} is damaged: {type(error).__name__}: {error}") from None
+
+
+def _read_all(manifest: Manifest) -> None:
+    """Every part, once: what is damaged is found now."""
+    manifest.blocks, manifest.description, manifest.identity  # noqa: B018
+    manifest.tokens["decoding"]["temperature"]
 
 
 def _from_3(data: Mapping[str, Any]) -> Manifest:

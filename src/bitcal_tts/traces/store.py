@@ -70,7 +70,7 @@ class TraceStore:
             raise TraceError(f"{folder} is not a trace folder: {lacks}") from None
         except NotADirectoryError:
             raise TraceError(f"{folder} is a file, not a trace folder: bitcal import makes one of a log") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise TraceError(f"{path} cannot be read: {error}") from None
         return cls(folder, Manifest.from_dict(data, str(path)))
 
@@ -187,10 +187,7 @@ class TraceStore:
         try:
             table = pq.read_table(path)
         except (pa.ArrowException, OSError) as error:
-            first = str(error).splitlines()[0]
-            raise TraceError(
-                f"{path} cannot be read ({first}); delete it and record again: only its items are decoded anew"
-            ) from None
+            raise _unreadable(path, error) from None
         if [(f.name, f.type) for f in table.schema] != [(f.name, f.type) for f in ARROW_SCHEMA]:
             raise TraceError(f"{path} does not have the columns of schema {SCHEMA_VERSION}")
         self._check_signature(path, table)
@@ -204,8 +201,11 @@ class TraceStore:
         return [self._meta(self._part_path(block)) for block in self.blocks()]
 
     def _meta(self, path: Path) -> dict[str, Any]:
-        metadata = pq.read_schema(path).metadata or {}
-        meta: dict[str, Any] = json.loads(metadata.get(_META, b"{}"))
+        try:
+            metadata = pq.read_schema(path).metadata or {}
+            meta: dict[str, Any] = json.loads(metadata.get(_META, b"{}"))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _unreadable(path, error) from None
         return meta
 
     def _signed(self, table: pa.Table, meta: dict[str, Any]) -> pa.Table:
@@ -219,9 +219,14 @@ class TraceStore:
             raise TraceError(f"{path} is not part of this recording: it was written for another manifest.json")
 
     def _with_hidden(self, block: int, traces: list[Trace]) -> list[Trace]:
+        from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
-        vectors = load_file(self._hidden_path(block))
+        path = self._hidden_path(block)
+        try:
+            vectors = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise TraceError(f"{path} cannot be read ({error}): copy the folder again, or record it again") from None
         return [replace(trace, hidden=vectors.get(str(trace.index))) for trace in traces]
 
     def _with_probes(self, block: int, traces: list[Trace]) -> list[Trace]:
@@ -249,6 +254,11 @@ class TraceStore:
 
     def _hidden_path(self, block: int) -> Path:
         return self.folder / f"hidden-{block:05d}.safetensors"
+
+
+def _unreadable(path: Path, error: Exception) -> TraceError:
+    first = str(error).splitlines()[0]
+    return TraceError(f"{path} cannot be read ({first}); delete it and record again: only its items are decoded anew")
 
 
 def _refuse_differences(folder: Path, there: Manifest, asked: Manifest) -> None:

@@ -18,6 +18,7 @@ from bitcal_tts.halting.parameters import Parameters
 from bitcal_tts.halting.policy import Reason
 from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.signals import Signal
+from bitcal_tts.halting.stopping import answer_of
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.chunks import at_chunk_size
 from bitcal_tts.traces.cut import Cut
@@ -73,7 +74,8 @@ class Sweep:
             assert isinstance(session.method, PaperRule)
             if session.method.marker_at is not None:
                 self.marker_at[i, j] = session.method.marker_at
-            self._look(i, j, task.format.value(trace.text_at(decision.tokens)), full.answer, trace, task)
+            answer = answer_of(trace.text_at(decision.tokens), base.parameters)
+            self._look(i, j, answer, full.answer, trace, task)
 
         replay(trace, base, watch=note, heed=False, fed=_FED)
 

@@ -19,6 +19,7 @@ from bitcal_tts.halting.rules.stated import Stated
 from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.settled import Settled
 from bitcal_tts.halting.statements import Statement, detector_for
+from bitcal_tts.halting.stopping import answer_of
 from bitcal_tts.halting.values import KINDS, Look, as_text
 from bitcal_tts.tasks.base import Task
 from bitcal_tts.traces.looks import CandidateRows, LookTable, Stops
@@ -100,7 +101,8 @@ def walk(
         seen = trace.signals.present if look_of is not None else None
         method = _guided(informed(gate, trace, task), trace)
         end = replay(trace, method, identity=identity, watch=note, fed=seen).outcome
-        if isinstance(gate, Settled) and end.decision is None and len(trace) < gate.parameters.budget:
+        whole = gate.parameters.looks == "statements" or gate.reads_question  # who does not read it sees fewer
+        if isinstance(gate, Settled) and whole and end.decision is None and len(trace) < gate.parameters.budget:
             trace.looks.setdefault(_key(gate.parameters), tuple(looked))  # rules may look there too
         ends.append((end.tokens, end.probe_tokens, *judge.worth(end.answer), end.decision is not None, end.reason))
         fulls.append((full.tokens, task.correct(full.answer, trace.item)))
@@ -191,7 +193,7 @@ class Judge:
         """Tokens, probe tokens, right, same, if the session of a gate were stopped here."""
         at = session.tokens
         if type(gate).action is not Action.STOP:
-            tokens, answer = at, self._task.format.value(self._trace.text_at(at))
+            tokens, answer = at, answer_of(self._trace.text_at(at), gate.parameters)
         elif self._trace.probes is None:
             tokens, answer = session.if_stopped(lambda: landing_at(self._trace, at, stands_for, gate))
         else:  # whoever stops there, the model answers the same
