@@ -11,6 +11,7 @@ setup: $(VENV)/.ready
 # torch first and by exact version: a resolver left alone would fetch gigabytes of CUDA wheels.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	@echo "installing torch, then everything else: a few minutes, most of them downloads"
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'

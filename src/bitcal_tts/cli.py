@@ -58,6 +58,9 @@ and promises how often that will be too early.
 All commands: bitcal --help. Each has an example: bitcal COMMAND --help."""
 
 
+_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
+
+
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """What stands below the options is as wide as they are: sentences are filled, commands go on in the next line."""
 
@@ -95,7 +98,13 @@ class _Parser(argparse.ArgumentParser):
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """As argparse does; an empty value is a variable of a script that was not set."""
-        value = super()._get_value(action, arg_string)
+        try:
+            value = super()._get_value(action, arg_string)
+        except argparse.ArgumentError:
+            kind = _NUMBERS.get(action.type)
+            if kind is None:
+                raise
+            raise argparse.ArgumentError(action, f"must be {kind}, got {arg_string!r}") from None
         if not arg_string.strip() and action.nargs != argparse.PARSER:  # a command's arguments are its own parser's
             raise argparse.ArgumentError(action, "must not be empty")
         return value
@@ -248,8 +257,7 @@ def _use_config(sub: argparse.ArgumentParser, path: str) -> None:
         except argparse.ArgumentTypeError as error:
             sub.error(f"{path}: {name}: {error}")
         except (TypeError, ValueError):
-            kind = "a whole number" if action.type is int else "a number" if action.type is float else "one value"
-            sub.error(f"{path}: {name} must be {kind}, got {value!r}")
+            sub.error(f"{path}: {name} must be {_NUMBERS.get(action.type, 'one value')}, got {value!r}")
         sub.set_defaults(**{action.dest: parsed})
 
 

@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal cascade`."""
     parser.add_argument("first", type=Path, help="a trace folder of the cheap model")
     parser.add_argument("second", type=Path, help="a trace folder of the dear model, the same items")
-    options.add_method_options(parser)
+    options.add_method_options(parser, "complete, or settled with --profile")
     parser.add_argument(
         "--budget",
         type=options.positive,

@@ -55,7 +55,7 @@ Variant = tuple[Any, dict[str, Any]]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `bitcal compare`."""
     parser.add_argument("traces", type=Path, help="a folder that bitcal record --probes wrote")
-    options.add_method_options(parser)
+    options.add_method_options(parser, "all that these traces can be replayed with; settled with --profile")
     parser.add_argument("--budget", type=options.positive, help="hard cap on new tokens (the recorded one)")
     parser.add_argument(
         "--target", type=float, help=f"lost-correct rate of the tests (what the profile promises, else {_TARGET:g})"

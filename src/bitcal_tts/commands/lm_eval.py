@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=options.positive, default=512, help="hard cap on new tokens (%(default)s)")
     parser.add_argument("--out", type=options.file, metavar="FILE", help="write everything the harness reports as JSON")
     options.add_engine_options(parser.add_argument_group("model"))
-    options.add_method_options(parser)
+    options.add_method_options(parser, "landed")
     options.add_answers(parser, "gsm8k")
     options.add_overwrite(parser)
     options.add_json(parser)

@@ -98,13 +98,19 @@ def add_engine_options(group: Any) -> None:
     group.add_argument("--compute-dtype", help="float32, bfloat16 or float16 (what the device multiplies natively)")
 
 
-def add_method_options(parser: argparse.ArgumentParser) -> None:
-    """Which methods, with which parameters."""
+def add_method_options(
+    parser: argparse.ArgumentParser, usual: str = "the paper's three and complete; settled too with --profile"
+) -> None:
+    """Which methods, with which parameters.
+
+    Args:
+        parser: Of a command.
+        usual: The methods that it takes where none is named, in words.
+    """
     group = parser.add_argument_group("methods")
     group.add_argument(
         "--methods", type=_names, default=None,
-        help=f"comma-separated: {', '.join(METHODS)}, or a peer's rule: {', '.join(RULES)} "
-        "(the paper's three and complete; settled too with --profile)",
+        help=f"comma-separated: {', '.join(METHODS)}, or a peer's rule: {', '.join(RULES)} ({usual})",
     )  # fmt: skip
     group.add_argument("--profile", metavar="FILE", help="what bitcal fit wrote, for the method settled")
     group.add_argument(
