@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from short_task import SHORT
 
+import bitcal_tts
 from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.cli import COMMANDS, main
 from bitcal_tts.commands import compared
@@ -358,8 +359,6 @@ def test_what_is_known_cannot_be_declared_otherwise(store: Any, capsys: pytest.C
 
 
 def test_record_and_replay_from_the_top(tiny: str) -> None:
-    import bitcal_tts
-
     store = bitcal_tts.record("tiny-1m", "t", n=3, budget=24, batch_size=3)
     assert store.description["bits"] == 16
     done = bitcal_tts.replay("t", bitcal_tts.build_method("complete", bits=16, budget=24))
@@ -656,6 +655,8 @@ def test_where_no_answer_is_known_a_text_is_right_as_it_ends(
     assert main(["explain", folder, "3"]) == 0
     said = capsys.readouterr().out
     assert "no gold answer; its text ends with 7" in said and ", gold answer" not in said
+    complete = bitcal_tts.build_method("complete", bits=4, budget=64)
+    assert [o.lost for o in bitcal_tts.replay(folder, complete)].count(True) == 1  # as the command has it
 
 
 def test_no_text_of_a_log_is_lost_and_none_stands_for_another(

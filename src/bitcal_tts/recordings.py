@@ -1,4 +1,4 @@
-"""Recording and replaying in two calls, for programs; the commands do the same."""
+"""Recording and replaying in two calls, for programs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bitcal_tts.tasks import Task, load_task
-from bitcal_tts.tasks.registry import restore_task
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.store import TraceStore
@@ -21,7 +20,7 @@ def record(
     """Decode problems once, to the full budget, into a trace folder; what is there already is kept.
 
     Args:
-        model: An engine, or the name of a model in the box, a folder or a hub id.
+        model: An engine; or the name of a model in the box, a folder or a hub id, loaded with the weights as they are.
         folder: Where the traces go.
         n: How many problems.
         budget: Hard cap on new tokens.
@@ -41,11 +40,12 @@ def record(
 
 
 def replay(traces: str | Path | TraceStore, method: Controller) -> list[Outcome]:
-    """What a method would have done on every trace of a folder; a promise that does not hold there is refused."""
-    store = traces if isinstance(traces, TraceStore) else TraceStore.open(Path(traces))
-    store.require_complete()
-    about = store.description
-    task = restore_task(
-        about["task"], method.parameters.answers, split=about.get("split") or "test", execute=about["execute"]
-    )
-    return outcomes(store.read(), method, task, identity=store.identity)
+    """What a method would have done on every trace of a folder, as `bitcal replay` finds it out.
+
+    A promise that does not hold there is refused.
+    """
+    from bitcal_tts.commands.recordings import open_recording
+
+    folder = traces.folder if isinstance(traces, TraceStore) else Path(traces)
+    opened = open_recording(folder, answers=method.parameters.answers, quiet=True)
+    return outcomes(opened.traces, method, opened.task, identity=opened.identity)

@@ -11,7 +11,7 @@ from short_task import short_task
 from bitcal_tts import build_method
 from bitcal_tts.engines.base import Decoding, Request
 from bitcal_tts.engines.cascade import Cascade
-from bitcal_tts.halting.handing import bytes_per_token
+from bitcal_tts.halting.handing import weight_bytes
 from bitcal_tts.halting.methods import to_the_end
 from bitcal_tts.traces.cascade import cascade_outcomes
 from bitcal_tts.traces.outcome import Outcome
@@ -79,11 +79,11 @@ def test_what_is_given_up_is_handed_over_and_what_is_settled_is_not(thinking_eng
 
 def test_weights_come_from_the_model_or_must_be_told(engine: Any, thinking_engine: Any) -> None:
     four = dict(engine.describe(), parameters=10, all_bits_per_weight=4.0)
-    assert bytes_per_token(four) == 5.0
+    assert weight_bytes(four) == 5.0
     with pytest.raises(ValueError, match="say what a token of each model costs"):
-        bytes_per_token({"model": "unknown"})
+        weight_bytes({"model": "unknown"})
     about = thinking_engine.describe()
-    assert bytes_per_token(about) == about["parameters"] * about["all_bits_per_weight"] / 8
+    assert weight_bytes(about) == about["parameters"] * about["all_bits_per_weight"] / 8
 
 
 def test_over_http_the_second_server_goes_on_with_the_same_text(gguf: Path, local: Any) -> None:

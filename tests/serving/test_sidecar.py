@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -15,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from short_task import short_task
@@ -320,6 +322,26 @@ def test_a_client_that_hangs_up_frees_the_slot(client: Any, running: Any, upstre
             break
         time.sleep(0.1)
     assert _value(running, "bitcal_open_requests") == 0
+
+
+def test_what_is_passed_on_ends_where_the_client_hangs_up(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the upstream has said a word: one that never does stands for a long generation in one piece."""
+    began, ended = threading.Event(), threading.Event()
+
+    async def never(*_: Any) -> None:
+        began.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(running.sidecar._upstream, "passed_on", never)
+    body = json.dumps({**asked(0), "bitcal": {"off": True}}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", running.port)) as connection:
+        connection.sendall(head.encode() + body)
+        assert began.wait(30)
+    assert ended.wait(30)
 
 
 def test_a_client_that_gives_up_waiting_is_no_error(running: Any, upstream_url: str) -> None:

@@ -15,7 +15,7 @@ from bitcal_tts.calibration.boosting import boosted
 from bitcal_tts.calibration.recording import Recording, mark_of
 from bitcal_tts.calibration.risk import certify, check_levels, fewest, grid
 from bitcal_tts.halting.features import NAMES
-from bitcal_tts.halting.handing import bytes_per_token
+from bitcal_tts.halting.handing import weight_bytes
 from bitcal_tts.halting.identity import UNKNOWN, Identity
 from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.traces.looks import LookTable
@@ -207,7 +207,7 @@ def _answers_of(other: Recording, first: Recording) -> tuple[NDArray[np.bool_], 
             f"{len(missing)} items are not in the recording that is handed to, such as {missing[0]!r}: record both "
             "with the same task, split, seed and n"
         )
-    share = bytes_per_token(first.description) / bytes_per_token(other.description)
+    share = weight_bytes(first.description) / weight_bytes(other.description)
     done = [found[trace.item.id] for trace in first.traces]
     return np.array([o.correct for o in done]), np.array([round(o.cost / share) for o in done])
 

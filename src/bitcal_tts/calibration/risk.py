@@ -81,7 +81,6 @@ def certify(
     confidence: float,
     p_value: str = "binomial",
     cost_at: Callable[[float], float] | None = None,
-    slack: float = 0.01,
 ) -> Certificate:
     """The threshold that saves most among those that keep the risk.
 
@@ -98,7 +97,6 @@ def certify(
         confidence: How surely it holds.
         p_value: `binomial` or `hoeffding_bentkus`.
         cost_at: Mean tokens at a threshold; without it the loosest that passes is chosen.
-        slack: How much more than the cheapest the chosen one may cost, as a share.
     """
     check_levels(risk, confidence)
     if n < 1:
@@ -122,12 +120,12 @@ def certify(
         return Certificate(math.inf, 0, n, 1.0, more if more > 0 else None)
     if cost_at is None:
         return passed[-1]
-    return passed[nearly_cheapest([cost_at(one.threshold) for one in passed], slack)]
+    return passed[nearly_cheapest([cost_at(one.threshold) for one in passed])]
 
 
-def nearly_cheapest(costs: Sequence[float], slack: float = 0.01) -> int:
-    """The first that costs at most a share more than the cheapest."""
-    return next(i for i, cost in enumerate(costs) if cost <= min(costs) * (1 + slack))
+def nearly_cheapest(costs: Sequence[float]) -> int:
+    """The first that costs at most a hundredth more than the cheapest."""
+    return next(i for i, cost in enumerate(costs) if cost <= 1.01 * min(costs))
 
 
 def fewest(risk: float, confidence: float, p_value: str = "binomial") -> int:

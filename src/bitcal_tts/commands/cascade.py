@@ -16,7 +16,7 @@ from bitcal_tts.commands.table import NARROW, print_table
 from bitcal_tts.evaluation.promises import seen
 from bitcal_tts.evaluation.statistics import mcnemar, paired_difference, savings
 from bitcal_tts.files import write_json
-from bitcal_tts.halting.handing import bytes_per_token
+from bitcal_tts.halting.handing import weight_bytes
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.traces.cascade import cascade_outcomes
 from bitcal_tts.traces.outcome import Outcome
@@ -111,7 +111,7 @@ def _to_the_end(opened: Opened) -> Any:
 
 def _share(weights: str | None, first: dict[str, Any], second: dict[str, Any]) -> float:
     if weights is None:
-        return bytes_per_token(first) / bytes_per_token(second)
+        return weight_bytes(first) / weight_bytes(second)
     try:
         cheap, dear = (float(part) for part in weights.split(","))
     except ValueError:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bitcal_tts.engines.base import Completion, Decoding, Engine, EngineError, Request
 from bitcal_tts.halting.controller import Controller
-from bitcal_tts.halting.handing import bytes_per_token, is_handed_over
+from bitcal_tts.halting.handing import is_handed_over, weight_bytes
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.halting.policy import Reason
 
@@ -67,7 +67,7 @@ class Cascade:
     ) -> None:
         self.first, self.second, self.budget = first, second, budget
         self._goes_on = goes_on or self._landed
-        cheap, dear = weights or (bytes_per_token(first.describe()), bytes_per_token(second.describe()))
+        cheap, dear = weights or (weight_bytes(first.describe()), weight_bytes(second.describe()))
         self.share = cheap / dear
         """What a token of the first costs, where one of the second costs 1."""
 

@@ -88,6 +88,22 @@ class LlamaCppEngine:
         self._model = llama.llama_model_load_from_file(str(file).encode(), parameters)
         if not self._model:
             raise EngineError(f"llama.cpp cannot load {file}")
+        try:
+            self._begin(file, markers, system, template_options)
+        except BaseException:
+            self.close()
+            raise
+        self._hidden, self._threads = hidden, threads
+        self.max_positions: int | None = llama.llama_model_n_ctx_train(self._model)
+
+    def _begin(
+        self,
+        file: Path,
+        markers: ThinkMarkers | Literal["found"] | None,
+        system: str | None,
+        template_options: Mapping[str, Any] | None,
+    ) -> None:
+        """Read what the file says of its prompts."""
         self.vocabulary = GgufVocabulary(self._model)
         self._system, self._options = system, dict(sorted((template_options or {}).items()))
         template = llama.llama_model_chat_template(self._model, None)
@@ -100,8 +116,6 @@ class LlamaCppEngine:
         self._formatter = Jinja2ChatFormatter(self._template, *words)
         self.prompt = lru_cache(maxsize=4096)(self._prompt)
         self.thinking = find_markers(self, self._rendered("?")) if markers == "found" else markers
-        self._hidden, self._threads = hidden, threads
-        self.max_positions: int | None = llama.llama_model_n_ctx_train(self._model)
 
     def close(self) -> None:
         """Give the memory back."""

@@ -19,7 +19,7 @@ def name_of(description: Mapping[str, Any]) -> str:
     return f"{description['model']} at {description['bits']:g} bits"
 
 
-def bytes_per_token(description: Mapping[str, Any]) -> float:
+def weight_bytes(description: Mapping[str, Any]) -> float:
     """Bytes of weights that a token moves, from what is known of a model: what it costs, unless somebody says."""
     parameters, bits = description.get("parameters"), description.get("all_bits_per_weight")
     if not parameters or not bits:

@@ -34,11 +34,6 @@ class Signal(Word):
         """What it is, in a sentence."""
         return _WORDS[self]
 
-    @property
-    def column(self) -> str | None:
-        """Where a step has it of every token, if it has."""
-        return COLUMNS.get(self)
-
 
 _WORDS = {
     Signal.ENTROPY: "the entropy",

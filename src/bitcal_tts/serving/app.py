@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from anyio import CancelScope, CapacityLimiter, WouldBlock, create_task_group, to_thread
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -137,7 +137,7 @@ class Sidecar:
     def _guarded(
         self, handle: Callable[[Request, bytes], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Nobody comes in by another name, without the key, with too much, or beside too many others."""
+        """Nobody comes in by another name, without the key, or with too much."""
 
         async def guarded(request: Request) -> Response:
             refused = self._door.refused(request)
@@ -187,7 +187,8 @@ class Sidecar:
         headers = dict(request.headers)
         if self._door.api_key is not None:
             headers.pop("authorization", None)
-        status, told, content = await self._upstream.passed_on(request.method, path, headers, body)
+        asking = partial(self._upstream.passed_on, request.method, path, headers, body)
+        status, told, content = await _unless_gone(request, asking)
         why = why.removesuffix(OR_FORCE)  # which is not for clients to do
         told[HEADER] = "".join(c if " " <= c <= "~" else "?" for c in f"passed on: {' '.join(why.split())[:300]}")
         return StreamingResponse(content, status_code=status, headers=told)
@@ -328,6 +329,33 @@ class Sidecar:
         if usual and isinstance(options, dict):
             theirs["chat_template_kwargs"] = {**usual, **options}
         return json.dumps(theirs).encode()
+
+
+_T = TypeVar("_T")
+
+
+async def _unless_gone(request: Request, work: Callable[[], Awaitable[_T]]) -> _T:
+    """What comes of some work, which is given up where the client hangs up meanwhile."""
+    done: list[_T] = []
+    failed: list[ServerError] = []
+    async with create_task_group() as tasks:
+
+        async def listen() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(listen)
+        try:
+            done.append(await work())
+        except ServerError as error:  # not as one of a group
+            failed.append(error)
+        tasks.cancel_scope.cancel()
+    if failed:
+        raise failed[0]
+    if not done:
+        raise ClientDisconnect
+    return done[0]
 
 
 class _Owned(StreamingResponse):

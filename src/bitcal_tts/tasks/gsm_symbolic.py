@@ -28,12 +28,7 @@ SPLITS = ("train", "calibration", "test", "unseen")
 """The last one: of the templates that are held out, whatever the text."""
 
 
-def problems(
-    split: str,
-    seed: int,
-    difficulties: tuple[float, ...] = DIFFICULTIES,
-    without: frozenset[int] = frozenset(),
-) -> Iterator[Problem]:
+def problems(split: str, seed: int, *, without: frozenset[int] = frozenset()) -> Iterator[Problem]:
     """Distinct problems of a split, of all templates but those in `without`; the same for the same seed, no end."""
     templates = _templates()
     names = sorted(templates.keys() & HELD_OUT_TEMPLATES if split == "unseen" else templates.keys() - without)
@@ -41,7 +36,7 @@ def problems(
     def draw(rng: random.Random, i: int) -> Problem | None:
         template = templates[rng.choice(names)]
         try:
-            drawn = template(rng, difficulties[i % len(difficulties)])
+            drawn = template(rng, DIFFICULTIES[i % len(DIFFICULTIES)])
         except (ValueError, ZeroDivisionError):  # a template that cannot scale to this difficulty
             return None
         problem = _tidy(drawn)

@@ -33,7 +33,8 @@ def _rapl() -> dict[str, float]:
     found = {}
     for path in Path("/sys/class/powercap").glob("intel-rapl:[0-9]/energy_uj"):
         try:
-            found[path.parent.name] = int(path.read_text()) / 1e6
+            if (path.parent / "name").read_text().startswith("package"):  # others, such as psys, hold it once more
+                found[path.parent.name] = int(path.read_text()) / 1e6
         except (OSError, ValueError):  # readable by root only on most systems
             continue
     return found
