@@ -11,6 +11,7 @@ call with `--tokenizer` (the folder itself) trains further sizes or another `--s
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
 import json
 import math
@@ -68,8 +69,10 @@ class Rows(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return len(self.ids)
 
     def save(self, path: Path) -> None:
-        """To a file."""
-        np.savez(path, ids=self.ids.numpy(), graded=self.graded.numpy())
+        """To a file that is whole or not there."""
+        part = path.with_name(f".{path.name}.part.npz")
+        np.savez(part, ids=self.ids.numpy(), graded=self.graded.numpy())
+        part.replace(path)
 
     def batch(self, index: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """Rows by index, on the device."""
@@ -231,7 +234,8 @@ def main() -> None:
         tokenizer = train_tokenizer(text for d in sample for text in chat(d))
     tokenizer.save_pretrained(args.out)
     print(f"tokenizer {len(tokenizer)} in {time.perf_counter() - began:.0f} s", flush=True)
-    packed = args.out / f"rows-{args.documents}.npz"  # kept for the next sizes and seeds
+    cut_by = hashlib.sha256((args.out / "tokenizer.json").read_bytes()).hexdigest()[:8]
+    packed = args.out / f"rows-{args.documents}-{cut_by}.npz"  # kept for the next sizes and seeds
     if not packed.is_file():
         build_rows(str(args.out / "tokenizer.json"), args.documents, args.workers).save(packed)
     rows = Rows(**np.load(packed))
