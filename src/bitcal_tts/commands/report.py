@@ -24,6 +24,7 @@ from bitcal_tts.evaluation.tables import name_of, paper_tables
 from bitcal_tts.files import write_text
 from bitcal_tts.halting.methods import restore
 from bitcal_tts.halting.settled import ProfileWarning
+from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.store import TraceStore
 from bitcal_tts.traces.trace import Trace, TraceError
 
@@ -156,7 +157,7 @@ def _browsed(run: Run, n_items: int) -> dict[str, Any]:
         "budgets": sorted({row["budget"] for row in rows}),
         "methods": list(dict.fromkeys(row["method"] for row in rows)),
         "total": run.store.manifest.n,
-        "items": browsed(run.store.folder, run.summary, n_items),
+        "items": browsed(run, n_items),
     }
 
 
@@ -188,20 +189,23 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return summary
 
 
-def browsed(traces: Path, summary: dict[str, Any], n: int) -> list[dict[str, Any]]:
+def browsed(run: Run, n: int) -> list[dict[str, Any]]:
     """Items for the browser: those on which methods differ from the full decode first, then by number."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ProfileWarning)  # it was said when they were replayed
-        return _browsed_items(traces, summary, n)
+        return _browsed_items(run, n)
 
 
-def _browsed_items(traces: Path, summary: dict[str, Any], n: int) -> list[dict[str, Any]]:
-    opened = open_recording(traces, answers=summary.get("key", {}).get("answers"), quiet=True)
+def _browsed_items(run: Run, n: int) -> list[dict[str, Any]]:
+    summary = run.summary
+    assert run.store is not None
+    opened = open_recording(run.store.folder, answers=summary.get("key", {}).get("answers"), quiet=True)
+    telling = _telling(run.folder)
     by_budget: dict[int, list[Any]] = {}
     for method in map(restore, summary["parameters"]):
         by_budget.setdefault(method.parameters.budget, []).append(method)
     found = []
-    for trace in opened.traces:
+    for trace in sorted(opened.traces, key=lambda trace: trace.item.id not in telling)[:n]:
         cells: dict[str, Any] = {}
         for budget, group in by_budget.items():
             told = explain(trace, group, opened.task, opened.identity)
@@ -214,7 +218,7 @@ def _browsed_items(traces: Path, summary: dict[str, Any], n: int) -> list[dict[s
             "tokens": [[text, round(entropy, 2)] for text, entropy in _shaded(trace)],
             "cells": cells,
         })  # fmt: skip
-    return sorted(found, key=_telling)[:n]
+    return found
 
 
 def _shaded(trace: Trace) -> list[tuple[str, float]]:
@@ -223,8 +227,12 @@ def _shaded(trace: Trace) -> list[tuple[str, float]]:
     return list(zip(trace.token_texts, entropies, strict=True))
 
 
-def _telling(item: dict[str, Any]) -> bool:
-    return not any(cell["lost"] or cell["rescued"] for cell in item["cells"].values())
+def _telling(folder: Path) -> set[str]:
+    """The items on which a method lost an answer or rescued one."""
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(folder / "outcomes.parquet").to_pylist()
+    return {outcome.item for outcome in (Outcome(**row) for row in rows) if outcome.lost or outcome.rescued}
 
 
 def _cell(told: dict[str, Any]) -> dict[str, Any]:
