@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bitcal_tts.halting.identity import KEYS, UNKNOWN, Identity, IdentityError
+from bitcal_tts.halting.identity import KEYS, LOG, UNKNOWN, Identity, IdentityError
 from bitcal_tts.halting.profile import Profile, ProfileError
 from bitcal_tts.halting.settled import SettledParameters
 
@@ -43,6 +43,9 @@ def test_the_same_files_under_another_name_are_the_same_model() -> None:
 def test_two_logs_have_no_files_and_are_not_the_same_model_for_that() -> None:
     one, other = (Identity({"model": name, "model_sha256": None}) for name in ("DeepSeek-R1", "QwQ-32B"))
     assert one.contradictions(other) == {"model": "fitted for model 'DeepSeek-R1', this is 'QwQ-32B'"}
+    assert "--model-name" not in one.differences(other)["model"]
+    imported = (identity.with_known(engine=LOG) for identity in (one, other))
+    assert "--model-name NAME" in next(imported).differences(next(imported))["model"]
 
 
 def test_only_what_is_unknown_can_be_declared() -> None:

@@ -246,7 +246,7 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
                 f"With these {row['n']:,} texts at most {risk} can be promised (confidence {row['confidence']:g}), "
                 f"with a threshold of its own and {_pc(row['certified_share'])} % of the tokens, as scorers fitted on "
                 "the other texts judge them. That is a forecast: the promise is made by bitcal fit, which leaves half "
-                "of the texts to its scorer and may need twice as many, or more."
+                "of the texts to its scorer, or a tenth with --from starter, and may need more of them."
             )
         elif row["more_items_needed"]:
             promise = (

@@ -57,7 +57,7 @@ def _verdict(rows: Sequence[Row], tests: Row) -> str:
     told = (
         f"{saves}, the best other rule, {best}, {100 * at[best]['savings']:.1f} %: {abs(value):.1f} % {word} tokens "
         f"[{low:.1f}, {high:.1f}], accuracy "
-        f"{points(accuracy['difference'])} points ({accuracy['verdict']}, p = {accuracy['p_corrected']:.2g})."
+        f"{points(accuracy['difference'])} points ({accuracy['verdict']}, corrected p = {accuracy['p_corrected']:.2g})."
     )
     waits = at.get("complete")
     if waits is None or waits["savings"] <= max(at[mine]["savings"], at[best]["savings"]):

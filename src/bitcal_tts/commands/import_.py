@@ -14,7 +14,7 @@ from bitcal_tts.calibration.recording import mark_of_question
 from bitcal_tts.calibration.starters import load_starter
 from bitcal_tts.commands import options
 from bitcal_tts.commands.logs import Log, add_columns, columns_of
-from bitcal_tts.commands.progress import progress, suggest
+from bitcal_tts.commands.progress import progress, say, suggest
 from bitcal_tts.commands.replay import write_outcomes
 from bitcal_tts.commands.table import print_comparisons, print_rows
 from bitcal_tts.evaluation.comparison import compare
@@ -30,7 +30,7 @@ from bitcal_tts.traces.texts import TOP_K, complete_signals
 
 EXAMPLE = """example:
   bitcal import logs.jsonl.gz --tokenizer tokenizer.json --bits 4 --out traces/logs
-  bitcal fit traces/logs --risk 0.02 --out profile.json
+  bitcal fit traces/logs --from starter --risk 0.02 --out profile.json
   bitcal replay traces/logs --methods fixed,complete,stated,settled --profile profile.json
 
   bitcal import exp_Qwen_Qwen2.5-7B-Instruct_1775428350.jsonl --out runs/paper-7b
@@ -150,8 +150,10 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         gold = gold or text.answer is not None
     signals = Signals("top", k=TOP_K) if full else TEXT_ONLY
     bits, assumed = (_BITS, ", for nobody said otherwise: --bits") if args.bits is None else (args.bits, "")
+    model = log.model or args.model_name or path.name.partition(".")[0]
+    named = "" if log.model or args.model_name else ", by the file's name: --model-name"
     manifest = manifest_of(
-        model=log.model or args.model_name or path.name.partition(".")[0],
+        model=model,
         bits=bits,
         answers=log.answers,
         close=log.close,
@@ -164,7 +166,8 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
     with progress(f"importing {path.name}", log.n, quiet=args.json) as advance:
         import_texts(log.texts(), log.n, folder, manifest, split, advance)
     if not args.json:
-        print(f"traces: {folder} ({log.n} texts, {log.answers} answers, {signals} signals, {bits:g} bits{assumed})")
+        of = f"{log.n} texts of {model}{named}; {log.answers} answers, {signals} signals"
+        say(f"traces: {folder} ({of}, {bits:g} bits{assumed})")
         starts = gold and _is_new_to_the_starter(asked, FORMATS[log.answers].values)
         least = fewest_items(_RISK, _CONFIDENCE, scorer_is_known=starts)
         how = " --from starter" if starts else "" if gold else " --label final"

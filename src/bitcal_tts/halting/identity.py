@@ -136,6 +136,8 @@ class Identity:
                 told[key] = f"fitted for {key} {_short(mine)}, which is unknown here ({way})"
             elif mine != theirs:
                 told[key] = _another(key, mine, theirs)
+                if key == "model" and self.is_log and served.is_log:
+                    told[key] += " (where no column names it, import takes the file's name: --model-name NAME)"
         return told
 
     def _compared(self, served: Identity) -> list[str]:
