@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bitcal_tts import UnreachableStopWarning, build_method
+from bitcal_tts.halting.shared import MOST, SharedMethods
 
 
 @pytest.mark.parametrize(
@@ -89,3 +90,14 @@ def test_the_warning_is_shown_once() -> None:
         for _ in range(3):
             build_method("bitcal_tts", bits=4, budget=512, stop_confidence=0.751)
     assert len(seen) == 1
+
+
+def test_a_shared_method_is_built_once_and_the_first_stays() -> None:
+    methods = SharedMethods()
+    own = methods.build("complete", bits=4, budget=512)
+    second = methods.build("complete", bits=4, budget=1)
+    for budget in range(2, MOST + 1):
+        methods.build("complete", bits=4, budget=budget)
+    assert methods.build("complete", bits=4, budget=512) is own
+    assert methods.build("complete", bits=4, budget=1) is not second  # it made way
+    assert methods.build("complete", bits=4, budget=512, answers="boxed") is not own

@@ -170,9 +170,8 @@ def read_summary(folder: Path) -> dict[str, Any]:
         if not folder.exists():
             raise TraceError(f"{folder} is not there") from None
         replays = sorted(path.parent for path in folder.glob("replays/*/summary.json"))
-        there = (
-            f"; {replays[-1]} has one" if replays else f": bitcal replay {folder}" if TraceStore.is_in(folder) else ""
-        )
+        to_do = f": bitcal replay {folder}" if TraceStore.is_in(folder) else ""
+        there = f"; {replays[-1]} has one" if replays else to_do
         raise TraceError(f"{folder} has no summary.json, which bitcal run and replay write{there}") from None
     except NotADirectoryError:
         raise TraceError(f"{folder} is a file: a folder is meant that bitcal run or replay wrote") from None

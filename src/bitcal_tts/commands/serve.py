@@ -32,8 +32,9 @@ from bitcal_tts.evaluation.promises import promised
 from bitcal_tts.files import locked
 from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.identity import DECODING, Identity, IdentityError
-from bitcal_tts.halting.methods import build_method, parameters_of
+from bitcal_tts.halting.methods import parameters_of
 from bitcal_tts.halting.profile import Profile, ProfileError
+from bitcal_tts.halting.shared import SharedMethods
 from bitcal_tts.serving import demo
 from bitcal_tts.serving.app import Sidecar
 from bitcal_tts.serving.autopilot import Autopilot
@@ -58,7 +59,6 @@ extra_body={"bitcal": {"method": ..., "budget": ..., "profile": ..., "off": true
 answers, tools, a grammar, sampling that a profile was not fitted for) is passed on as it is, and the header x-bitcal
 says why."""
 
-_MOST_METHODS = 64
 _BUDGET = 4096
 
 
@@ -330,7 +330,7 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
     told = declared(args)
     answers = args.answers or "number"
     opening, close = engine.thinking or (None, None)
-    built: dict[tuple[str, int, int], tuple[Controller, Any]] = {}  # with the profile, which keeps its id its own
+    methods = SharedMethods()
 
     def build(method: str | None, profile: str | None, budget: int) -> Controller:
         name = method or ("settled" if profile is not None else usual)
@@ -343,13 +343,7 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
             # What it reads answers by and how thinking is marked are the profile's.
             given = {"profile": served, "declare": told}
         used = {key: value for key, value in given.items() if key in known}
-        # One method for all requests that name it: what it notices of drift, it notices over all of them.
-        key = (name, id(used.get("profile")), budget)
-        if key not in built:
-            if len(built) >= _MOST_METHODS:
-                del built[list(built)[1]]  # the first is the sidecar's own
-            built[key] = build_method(name, bits=engine.bits, budget=budget, **used), used.get("profile")
-        return built[key][0]
+        return methods.build(name, bits=engine.bits, budget=budget, **used)
 
     usual_method = build(None, None, args.escalate_after or args.budget)  # what is wrong is said now
     if own is not None and not args.risk and usual == "settled":

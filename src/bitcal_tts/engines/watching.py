@@ -16,11 +16,10 @@ from bitcal_tts.engines.checkpoint import eos_token_ids, template_sha256
 from bitcal_tts.engines.named_profiles import named_profile
 from bitcal_tts.engines.text import TokenTexts, response_ids
 from bitcal_tts.engines.watched import SIGNALS, Watched
-from bitcal_tts.halting.controller import Controller
 from bitcal_tts.halting.identity import Identity
-from bitcal_tts.halting.methods import build_method
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.rules.oracle import Oracle
+from bitcal_tts.halting.shared import SharedMethods
 
 ARGUMENT = "bitcal"
 _KEYS = ("method", "bits", "budget", "options", "question", "stop_token", "id", "declare")
@@ -63,7 +62,7 @@ class Settings:
         if "profile" in options:
             options["profile"] = _profile(str(options["profile"]))
         try:
-            self.method = _built(told["method"], told["bits"], told["budget"], options)
+            self.method = _METHODS.build(told["method"], bits=told["bits"], budget=told["budget"], **options)
         except TypeError as error:  # a value of another kind than a parameter has
             raise ValueError(f"{ARGUMENT}: {error}") from None
         lacking = SIGNALS.lacks(self.method.needs)
@@ -83,20 +82,7 @@ class Settings:
         Identity().declare(self.declare)  # what cannot be declared is refused now
 
 
-_METHODS: dict[tuple[Any, ...], tuple[Controller, Any]] = {}  # with the profile, which keeps its id its own
-_MOST_METHODS = 64
-
-
-def _built(name: str, bits: float, budget: int, options: Mapping[str, Any]) -> Controller:
-    """One method for all requests that ask for the same: what it notices of drift, it notices over all of them."""
-    plain = {key: value for key, value in options.items() if key != "profile"}
-    profile = options.get("profile")
-    key = (name, bits, budget, json.dumps(plain, sort_keys=True), id(profile))
-    known = _METHODS.pop(key, None) or (build_method(name, bits=bits, budget=budget, **options), profile)
-    _METHODS[key] = known  # the last one asked for is the last one forgotten
-    while len(_METHODS) > _MOST_METHODS:
-        del _METHODS[next(iter(_METHODS))]
-    return known[0]
+_METHODS = SharedMethods()
 
 
 def _profile(name: str) -> Profile:

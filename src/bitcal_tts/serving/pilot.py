@@ -10,11 +10,10 @@ what the promise and the savings are measured by.
 from __future__ import annotations
 
 import logging
-import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from anyio import CapacityLimiter, to_thread
@@ -25,7 +24,6 @@ from bitcal_tts.calibration.recording import Walker
 from bitcal_tts.calibration.store import save_profile
 from bitcal_tts.engines.wire import ServerError
 from bitcal_tts.halting.methods import build_method, to_the_end
-from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.settled import Settled
 from bitcal_tts.halting.signals import TEXT_ONLY
@@ -33,6 +31,7 @@ from bitcal_tts.halting.words import percent
 from bitcal_tts.serving.course import Admitted, Course, Ended
 from bitcal_tts.serving.memory import Memory
 from bitcal_tts.serving.observing import Observed, spread
+from bitcal_tts.serving.promise import profile_of
 from bitcal_tts.serving.rounds import Kept, Round, Tried, fit_round
 from bitcal_tts.serving.state import Setting, State, Terms
 from bitcal_tts.serving.status import described
@@ -325,32 +324,9 @@ class Pilot:
 
     def _serve(self) -> None:
         """Make the method that keeps the promise, from a profile that is a file like any other."""
-        of, served = self.state.serving, self.state.served
-        assert of is not None and served is not None
-        profile = self._profile(of, served)
+        profile = profile_of(self.setting, self.terms, self.state)
         save_profile(self._memory.folder / f"profile-{self.name}.json", profile)
         self._method = build_method("settled", bits=self.setting.bits, budget=self.setting.budget, profile=profile)
-
-    def _profile(self, of: Round, served: int) -> Profile:
-        setting, bets = self.setting, of.bets[served]
-        bits = f"{setting.bits:g}"
-        evidence = {
-            "risk": of.risk, "loss": "another answer than the full run's", "confidence": self.terms.confidence,
-            "p_value_kind": "bets", "p_value": math.exp(-bets.highest), "certified": True,
-            "other_items": self.state.learned, "certified_items": bets.n, "losses": bets.losses, "more_items_needed": 0,
-            "tokens": of.costs[served][0] / max(1, bets.n), "full_tokens": of.costs[served][1] / max(1, bets.n),
-            "accuracy": None, "full_accuracy": None,
-        }  # fmt: skip
-        scheme = setting.identity.known.get("scheme")
-        return replace(
-            of.scorer,
-            identity=setting.identity.without("bits", "scheme"),
-            settings=setting.parameters().certified,
-            thresholds={setting.bits: of.thresholds[served]},
-            evidence={bits: evidence if scheme is None else {"scheme": scheme, **evidence}},
-            reference={setting.bits: tuple(of.firsts)},
-            fitted={"label": "final", "bits": [setting.bits], "splits": ["traffic"], "questions": []},
-        )
 
     def _relearn(self, why: str) -> None:
         """Stop stopping; what was learned does not hold any more."""
