@@ -779,8 +779,11 @@ def test_a_folder_where_a_file_is_meant_is_named_before_the_work(
 def test_a_port_that_is_taken_is_named_before_a_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert main(["serve", "--upstream", "http://127.0.0.1:9", "--port", str(port)]) == 2
-    assert f"nobody can listen at 127.0.0.1:{port}" in capsys.readouterr().err
+        command = ["serve", "--upstream", "http://127.0.0.1:9", "--port", str(port)]
+        assert main(command) == 2
+        assert f"nobody can listen at 127.0.0.1:{port} (Address already in use): choose" in capsys.readouterr().err
+        assert main([*command, "--declare", "nonsense"]) == 2  # what is wrong in the command goes first
+    assert "--declare takes NAME=VALUE, got 'nonsense'" in capsys.readouterr().err
 
 
 def test_the_verdict_measures_against_what_it_names() -> None:

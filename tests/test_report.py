@@ -248,7 +248,10 @@ def test_explain_shows_the_score_the_threshold_and_the_value_at_each_look(
     assert main(["explain", folder, "3", "--methods", "fixed,settled", "--profile", profile]) == 0
     shown = capsys.readouterr().out
     assert f"it stops where the score reaches {threshold:.4g}" in " ".join(shown.split())
-    assert f"{looked[0]['score']:.4f}" in shown
+    assert f"{looked[0]['score']:.4f}" in shown and "stands for" in shown
+    assert main(["explain", folder, "3", "--methods", "fixed,eat"]) == 0
+    shown = capsys.readouterr().out  # it asks the model, and reads no value of the text
+    assert "Looks of eat" in shown and "stands for" not in shown
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ pytest.importorskip("starlette", reason="the sidecar's packages are not installe
 def test_the_demo_has_a_promise() -> None:
     """Its profile is tied to the bytes of the file, which must come out the same on every machine."""
     from bitcal_tts.commands import serve
+    from bitcal_tts.commands.served import fill_in, policy_of
     from bitcal_tts.serving import demo
 
     parser = argparse.ArgumentParser()
@@ -26,13 +27,13 @@ def test_the_demo_has_a_promise() -> None:
         engine = serve._engine(args, opened)
         with urlopen(f"{engine.url}/v1/models") as told:
             assert json.load(told)["data"][0]["id"] == "tiny-15m-Q4_0.gguf"  # not where it lies for the time being
-        policy = serve.policy_of(args, engine)
+        policy = policy_of(args, engine)
         assert policy.about.method == "settled"
         assert policy.about.promise.startswith("Promised: at most 5 % lost (confidence 0.9, ")
         assert policy.about.examples == demo.EXAMPLES
         assert (policy.budget, policy.temperature) == (demo.BUDGET, demo.TEMPERATURE)
     args = parser.parse_args(["--demo", "--temperature", "0"])
-    serve._fill_in(args)
+    fill_in(args)
     assert args.temperature == 0  # what was said is not replaced
 
 
@@ -41,6 +42,7 @@ def test_a_sidecar_with_a_profile_asks_as_the_profile_was_fitted(
 ) -> None:
     from bitcal_tts.calibration.store import save_profile
     from bitcal_tts.commands import serve
+    from bitcal_tts.commands.served import policy_of
     from bitcal_tts.halting.identity import IdentityError
     from bitcal_tts.halting.profile import ProfileError
     from bitcal_tts.serving import demo
@@ -56,7 +58,7 @@ def test_a_sidecar_with_a_profile_asks_as_the_profile_was_fitted(
             args = parser.parse_args(["--upstream", url, "--profile", str(tmp_path / "p.json"), *declared])
             engine = serve._engine(args, opened)
             capsys.readouterr()
-            policy = serve.policy_of(args, engine)
+            policy = policy_of(args, engine)
             assert (policy.budget, policy.temperature) == (demo.BUDGET, demo.TEMPERATURE)
             assert engine.template_options == demo.TEMPLATE
             told = capsys.readouterr().err
@@ -66,7 +68,7 @@ def test_a_sidecar_with_a_profile_asks_as_the_profile_was_fitted(
         for mistaken, wrong in (("tsk=stories", "'tsk' cannot be declared"), ("task=gsm8k", "this is 'gsm8k'")):
             args = parser.parse_args(["--upstream", url, "--profile", str(tmp_path / "p.json"), "--declare", mistaken])
             with pytest.raises((ProfileError, IdentityError), match=wrong):
-                serve.policy_of(args, engine)
+                policy_of(args, engine)
         args = parser.parse_args(["--upstream", url, "--profile", str(tmp_path / "p.json"), "--style", "instruct"])
         assert serve._engine(args, opened).template_options == {"enable_thinking": False}
 

@@ -23,6 +23,7 @@ from short_task import short_task
 from sidecar import Running
 
 from bitcal_tts.commands import serve
+from bitcal_tts.commands.served import policy_of
 from bitcal_tts.engines.base import Request
 from bitcal_tts.engines.gguf import export_gguf
 from bitcal_tts.engines.http import HttpEngine
@@ -373,7 +374,7 @@ def test_a_profile_of_something_else_is_refused_at_the_start(running: Any) -> No
     serve.add_options(parser)
     args = parser.parse_args(["--upstream", "any", "--profile", str(profile), "--budget", "1536"])
     with pytest.raises(ProfileError, match=r"does not hold here: fitted for engine 'transformers', this is 'llama.cpp"):
-        serve.policy_of(args, running.engine)
+        policy_of(args, running.engine)
 
 
 @pytest.mark.parametrize(

@@ -215,11 +215,13 @@ def _looks_table(told: dict[str, Any]) -> Any:
     from rich.text import Text
 
     table = Table(title=f"Looks of {told['method']}: it stops where the score reaches {told['threshold']:.4g}")
-    for name in ("tokens", "score", "stands for", "decision"):
+    reads = any(d["stands_for"] for d in told["decisions"])  # a rule that asks the model reads no value of the text
+    for name in ("tokens", "score", *(["stands for"] if reads else []), "decision"):
         table.add_column(name, justify="right" if name in ("tokens", "score") else "left")
     for d in told["decisions"]:
         score = "" if d["score"] is None else f"{d['score']:.4f}"
-        table.add_row(str(d["tokens"]), score, Text(d["stands_for"] or ""), d["reason"])
+        value = [Text(d["stands_for"] or "")] if reads else []
+        table.add_row(str(d["tokens"]), score, *value, d["reason"])
     return table
 
 

@@ -17,31 +17,22 @@ from typing import Any
 
 import uvicorn
 
-from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.commands import options
 from bitcal_tts.commands.options import API_KEY_VARIABLE, declared
 from bitcal_tts.commands.progress import note
+from bitcal_tts.commands.served import BUDGET, fill_in, fitted_on, policy_of
 from bitcal_tts.commands.table import NARROW
-from bitcal_tts.engines.base import Decoding
 from bitcal_tts.engines.gguf import export_gguf
 from bitcal_tts.engines.http import HttpEngine
 from bitcal_tts.engines.llama_server import OwnServer
-from bitcal_tts.engines.named_profiles import named_profile
 from bitcal_tts.engines.thinking import parse_markers
-from bitcal_tts.evaluation.promises import promised
 from bitcal_tts.files import locked
-from bitcal_tts.halting.controller import Controller
-from bitcal_tts.halting.identity import DECODING, Identity, IdentityError
 from bitcal_tts.halting.methods import parameters_of
-from bitcal_tts.halting.profile import Profile, ProfileError
-from bitcal_tts.halting.shared import SharedMethods
 from bitcal_tts.serving import demo
 from bitcal_tts.serving.app import Sidecar
 from bitcal_tts.serving.autopilot import Autopilot
-from bitcal_tts.serving.door import LOCAL, Door
+from bitcal_tts.serving.door import LOCAL
 from bitcal_tts.serving.memory import TEXTS, Memory, states
-from bitcal_tts.serving.pages import EXAMPLES, About
-from bitcal_tts.serving.policy import Limits, Policy
 from bitcal_tts.serving.state import Terms
 from bitcal_tts.serving.status import described, in_words
 from bitcal_tts.serving.upstream import Upstream
@@ -58,8 +49,6 @@ Clients change their base URL to http://127.0.0.1:8100/v1 and nothing else. A re
 extra_body={"bitcal": {"method": ..., "budget": ..., "profile": ..., "off": true}}. What cannot be controlled (several
 answers, tools, a grammar, sampling that a profile was not fitted for) is passed on as it is, and the header x-bitcal
 says why."""
-
-_BUDGET = 4096
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                        "bitcal audit reads")  # fmt: skip
     options.add_answers(parser, "number")
     parser.add_argument("--budget", type=options.positive,
-                        help=f"most tokens of any request (the profile's; {_BUDGET}, or less where the model has "
+                        help=f"most tokens of any request (the profile's; {BUDGET}, or less where the model has "
                         "little room)")  # fmt: skip
     parser.add_argument("--temperature", type=float, help="where a client does not say (1, or the profile's)")
     options.add_declare(parser)
@@ -122,7 +111,6 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError("--demo brings its own server: leave it out, or --upstream")
     if args.upstream is None and not args.demo:
         raise ValueError("say which server: --upstream URL, or --demo for a model in the box")
-    _check_port(args.host, args.port)
     if args.host not in LOCAL and not args.api_key:
         raise ValueError(f"--host {args.host} is open to others: it needs --api-key, or BITCAL_SERVE_KEY")
     if args.method is not None:
@@ -131,6 +119,8 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"--risk must lie above 0 and below 1, got {args.risk:g}")
     if args.escalate_after is not None and (args.escalate_to is None or args.risk is not None):
         raise ValueError("--escalate-after needs a second server, --escalate-to URL, and no --risk")
+    declared(args)  # a declaration that cannot be read, likewise
+    _check_port(args.host, args.port)
     with ExitStack() as opened:
         # Being told to end is an end like any other: files and servers of our own are cleared away.
         opened.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)))
@@ -153,34 +143,6 @@ def run(args: argparse.Namespace) -> None:
         )  # fmt: skip
 
 
-def _fitted(args: argparse.Namespace) -> Identity:
-    """What requests are like that the profile was fitted for, where one decides on them."""
-    decides = args.profile is not None and args.risk is None and args.method in (None, "settled")
-    return load_profile(args.profile).identity if decides else Identity()
-
-
-def _fill_in(args: argparse.Namespace) -> None:
-    """What the options leave open is as the profile has it, or the demo: whoever starts with one need not say it."""
-    fitted = _fitted(args)
-    if args.budget is None and isinstance(fitted["budget"], int):
-        args.budget = fitted["budget"]
-    if args.temperature is None:
-        usual = demo.TEMPERATURE if args.demo else 1.0
-        args.temperature = fitted["temperature"] if isinstance(fitted["temperature"], int | float) else usual
-
-
-def _choose_budget(args: argparse.Namespace, engine: HttpEngine) -> None:
-    """Where nobody has said how many tokens a request may take: as many as leave prompts a quarter of the model."""
-    positions = engine.max_positions
-    if args.budget is None:
-        args.budget = _BUDGET if positions is None else min(_BUDGET, max(1, 3 * positions // 4))
-    elif positions is not None and args.budget >= positions:
-        note(
-            f"warning: a budget of {args.budget:,} tokens leaves no room for a prompt in {positions:,} positions: what "
-            "is promised or learned for it holds for no request; give the server more, or --budget less"
-        )
-
-
 def _check_port(host: str, port: int) -> None:
     """Refuse, before a model is loaded, where nobody can listen."""
     if not 0 < port < 1 << 16:
@@ -189,13 +151,14 @@ def _check_port(host: str, port: int) -> None:
         with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
             pass
     except OSError as error:
-        raise ValueError(f"nobody can listen at {host}:{port} ({error.strerror}): choose another --port") from None
+        why = str(error.strerror).partition(" (while")[0]  # the address follows, which is said already
+        raise ValueError(f"nobody can listen at {host}:{port} ({why}): choose another --port") from None
 
 
 def _engine(args: argparse.Namespace, opened: ExitStack) -> HttpEngine:
     """The upstream, or a model in the box behind a server of our own."""
-    _fill_in(args)
-    fitted = _fitted(args)["template_options"]
+    fill_in(args)
+    fitted = fitted_on(args)["template_options"]
     template = dict(fitted) if isinstance(fitted, dict) else {}
     if args.style is not None:
         template["enable_thinking"] = args.style == "thinking"
@@ -232,33 +195,6 @@ def second_of(args: argparse.Namespace, first: HttpEngine, opened: ExitStack) ->
     return Upstream(engine, api_key=key)
 
 
-def _demo_profile(args: argparse.Namespace, engine: HttpEngine) -> Profile | None:
-    """The one that came with the package, where it is for exactly this file."""
-    found = None if args.method or args.risk else demo.profile()
-    if found is None:
-        return None
-    try:
-        found.check(_of_a_plain_request(engine, args))
-    except ProfileError as error:
-        note(f"the demo's profile is not used: {error}")
-        return None
-    return found
-
-
-def _mention_passed_on(profile: Profile, engine: HttpEngine, args: argparse.Namespace) -> None:
-    """Say at the start, not in headers that nobody reads, where a plain request will not be halted."""
-    try:
-        profile.check(_of_a_plain_request(engine, args))
-    except (ProfileError, IdentityError) as error:
-        note(f"warning: a request that says no more is passed on, not halted: {error}")
-
-
-def _promise(profile: Profile, bits: float) -> str:
-    """What a profile promises, in a sentence."""
-    words = promised(profile.evidence[f"{bits:g}"])
-    return f"{words[0].upper()}{words[1:]}."
-
-
 def autopilot_of(args: argparse.Namespace, opened: ExitStack) -> Autopilot | None:
     """The autopilot, where a risk is named; its state is this process's alone."""
     if args.risk is None:
@@ -287,19 +223,6 @@ def _status(args: argparse.Namespace) -> None:
         print("\n".join(fill(line, NARROW, subsequent_indent="  ") for line in in_words(one)), end="\n\n")
 
 
-def _of_a_plain_request(engine: HttpEngine, args: argparse.Namespace) -> Identity:
-    """What is served to a client who says nothing but a question."""
-    known = engine.identity(Decoding(args.temperature)).declare(declared(args))
-    return known.with_known(signals=str(engine.signals(1)), budget=args.budget)
-
-
-def _of_the_server(engine: HttpEngine) -> Identity:
-    """What every request to a server has in common."""
-    of_a_request = ("budget", "system", "task", "prompt_sha256", "template_options", "style", "thinking", "handed_to")
-    known = engine.identity(Decoding()).without(*DECODING, *of_a_request)
-    return known.with_known(bits=engine.bits, signals=str(engine.signals(1)))
-
-
 class _Lines(logging.Formatter):
     """A JSON object a line: what happened, and nothing that anybody wrote."""
 
@@ -317,53 +240,3 @@ def _log_as_json() -> None:
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
-
-
-def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
-    """How requests are controlled, by the options."""
-    _fill_in(args)
-    _choose_budget(args, engine)
-    if args.escalate_after is not None and not 0 < args.escalate_after < args.budget:
-        raise ValueError(f"--escalate-after must be 1 to the budget, {args.budget}; got {args.escalate_after}")
-    own = load_profile(args.profile) if args.profile else _demo_profile(args, engine) if args.demo else None
-    usual = args.method or ("complete" if own is None else "settled")
-    told = declared(args)
-    answers = args.answers or "number"
-    opening, close = engine.thinking or (None, None)
-    methods = SharedMethods()
-
-    def build(method: str | None, profile: str | None, budget: int) -> Controller:
-        name = method or ("settled" if profile is not None else usual)
-        known = parameters_of(name)
-        given: dict[str, Any] = {"answers": answers, "opening": opening, "close": close}
-        if "profile" in known:
-            served = own if profile is None else named_profile(args.profiles, profile)
-            if served is None:
-                raise ValueError(f"{name} needs a profile: start the sidecar with --profile, or name one")
-            # What it reads answers by and how thinking is marked are the profile's.
-            given = {"profile": served, "declare": told}
-        used = {key: value for key, value in given.items() if key in known}
-        return methods.build(name, bits=engine.bits, budget=budget, **used)
-
-    usual_method = build(None, None, args.escalate_after or args.budget)  # what is wrong is said now
-    if own is not None and not args.risk and usual == "settled":
-        own.check_known(_of_the_server(engine).declare(told))
-        if args.escalate_after is None:
-            _mention_passed_on(own, engine, args)
-    about = About(
-        method="the autopilot" if args.risk else usual_method.parameters.name,
-        promise="" if own is None or args.risk else _promise(own, engine.bits),
-        temperature=args.temperature,
-        budget=args.budget,
-        prompt=demo.PROMPT if args.demo else "{question}",
-        examples=demo.EXAMPLES if args.demo else EXAMPLES,
-    )
-    return Policy(
-        build=build,
-        budget=args.budget,
-        temperature=args.temperature,
-        door=Door(frozenset({*LOCAL, args.host, *args.allow_host}), args.api_key),
-        limits=Limits(open=args.max_open),
-        about=about,
-        first=args.escalate_after,
-    )
