@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bitcal_tts.auditing.crossfit import FoldScorers, candidates_of, crossed, fit_folds, loosest
-from bitcal_tts.auditing.findings import Audited, _simpler, scored
+from bitcal_tts.auditing.findings import HEADINGS, Audited, cells, scored, verdict
 from bitcal_tts.auditing.page import Example, FilePart, Stop, render
 from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, fold_of, walk_texts
 from bitcal_tts.calibration.recording import mark_of_question
@@ -135,8 +135,26 @@ def test_people_see_a_table_and_sentences(log: Path, capsys: pytest.CaptureFixtu
     typed.answers, typed.close = "number", None
     assert as_told(typed) == " --question 'a b' --response c --answers number"
     told = " ".join(shown.split())
+    assert told.index("loses right answers in") < told.index("texts of") < told.index("lost %")
     assert "settled" in told and "% of all tokens reach the answer" in told
-    assert "can be promised (confidence 0.9)" in told or "more texts" in told or "cannot be promised" in told
+    assert "5 % could be promised" in told or "more texts" in told or "cannot be promised" in told
+    assert "provable" in told and "thinking %" not in told and "--full" in told
+    assert main(["audit", str(log), "--jobs", "1", "--risks", "0.05", "--full"]) == 0
+    shown = capsys.readouterr().out
+    assert "thinking" in shown and max(map(len, shown.splitlines()[:-1])) <= 80
+
+
+def test_a_cell_says_what_could_be_promised_or_what_it_would_take() -> None:
+    row: dict[str, Any] = {"method": "settled", "risk": 0.01, "share": 0.7, "lost_correct_rate": 0.0}
+    row |= {"lost_low": 0.0, "lost_high": 0.1, "accuracy": None, "thinking_share": 0.8}
+
+    def provable(**known: Any) -> str:
+        return dict(zip(HEADINGS, cells({**row, **known}), strict=True))["provable"]
+
+    assert provable(certified=True, certified_share=0.734) == "at 73.4"
+    assert provable(certified=False, more_items_needed=1200) == "+1,200 texts"
+    assert provable(certified=False, more_items_needed=None) == "no"
+    assert provable(certified=None) == ""
 
 
 def test_without_gold_another_answer_is_a_loss(log: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -290,7 +308,7 @@ def test_what_settled_leaves_out_is_pale_and_nothing_else() -> None:
     def shown(*stops: Stop) -> str:
         example = Example("t", "q", "abcdef", stops)
         shape = {"file": "f", "model": None, "n": 1, "thinking_ends_at": None, "reaching": 0.5, "checking": 0.5}
-        page = render([FilePart(shape, [], [], [example])], "")
+        page = render([FilePart(shape, [], "", [], [example])], "")
         return page.partition('<p class="text">')[2].partition("</p>")[0]
 
     first = Stop("first statement", 2, "wrong", True, False)
@@ -428,11 +446,25 @@ def test_simple_rules_read_the_reasoning_and_not_the_write_up() -> None:
 
 def test_where_waiting_for_the_answer_is_the_better_rule_that_is_said() -> None:
     def row(method: str, share: float, lost: float) -> dict[str, Any]:
-        return {"method": method, "share": share, "lost_correct_rate": lost}
+        known = {"label": "gold", "risk": 0.05, "certified": False, "more_items_needed": 0}
+        return {"method": method, "share": share, "lost_correct_rate": lost, "lost_low": 0.0, "lost_high": 0.1, **known}
 
     gates = [row("settled", 0.75, 0.02), row("settled", 0.9, 0.0)]
-    (said,) = _simpler([*gates, row("complete", 0.584, 0.0)])
+    said = verdict([*gates, row("complete", 0.584, 0.0)])
     assert said.startswith("complete, which stops when the answer is written out, needs 58.4 % of the tokens")
-    assert _simpler([*gates, row("complete", 0.8, 0.0)]) == []  # a gate needs fewer
-    assert _simpler([*gates, row("complete", 0.584, 0.01)]) == []  # or loses less
-    assert _simpler([row("complete", 0.584, 0.0)]) == []
+    usual = "settled, aimed at 5 % lost, needs 75 % of the tokens and loses right answers in 2 % [0, 10] of the texts; "
+    assert verdict([*gates, row("complete", 0.8, 0.0)]) == f"{usual}5 % cannot be promised here."  # a gate needs fewer
+    assert verdict([*gates, row("complete", 0.584, 0.01)]).startswith(usual)  # or loses less
+
+
+def test_the_verdict_is_of_the_risk_nearest_to_the_usual_one_and_says_what_could_be_promised() -> None:
+    known = {"method": "settled", "label": "final", "lost_low": 0.0, "lost_high": 0.1, "more_items_needed": 0}
+    small = {**known, "risk": 0.005, "share": 0.9, "lost_correct_rate": 0.0, "certified": False}
+    usual = {**known, "risk": 0.02, "share": 0.8, "lost_correct_rate": 0.01, "certified": True, "certified_share": 0.85}
+    large = {**known, "risk": 0.05, "share": 0.5, "lost_correct_rate": 0.05, "certified": True, "certified_share": 0.55}
+    begun = "settled, aimed at 2 % lost, needs 80 % of the tokens and loses answers in 1 % [0, 10] of the texts; "
+    assert verdict([usual, large]) == f"{begun}2 % could be promised from so many texts, at 85 % of the tokens."
+    few = {**small, "more_items_needed": 1200}
+    assert verdict([few, usual, large]).endswith("; to promise 0.5 % takes about 1,200 more texts.")
+    profile = {**usual, "certified": None}
+    assert verdict([profile]).startswith("settled, with the profile's threshold, needs 80 % of the tokens and loses ")

@@ -21,6 +21,7 @@ from bitcal_tts.traces.looks import LookTable
 
 Row = dict[str, Any]
 CONFIDENCE = 0.9
+USUAL_RISK = 0.01
 _AGREEING = (1, 2, 3)
 
 
@@ -193,10 +194,16 @@ def scored(walked: Walked, scorers: FoldScorers) -> Walked:
     return replace(walked, settled=table.of(back))
 
 
-HEADINGS = ("method", "risk %", "tokens %", "thinking %", "right %", "lost %", "provable")
-"""Short, so that a table fits 80 columns; tokens, and those of the thinking, are shares; what is lost has its interval.
-
-The last: at how many of the tokens so small a risk can be promised with these texts."""
+HEADINGS = ("method", "risk %", "tokens %", "lost %", "provable", "right %", "thinking %")
+"""What matters most first, so that a telephone shows it, and so that a terminal can leave the last two out."""
+LEGEND = (
+    "tokens: the share of all that is written; lost: the full text was right (with --label final: whatever it ends "
+    "with is) and the stop is wrong, with the 95 % interval; provable: at what share of the tokens so small a risk "
+    "could be promised with these texts, or how many more that would take. That is a forecast by scorers fitted on "
+    "the other texts: the promise is made by bitcal fit, which leaves half of the texts to its scorer (a tenth with "
+    "--from starter) and may need more of them. stated_2 stops when the same answer was stated twice in a row; oracle "
+    "knows the answer."
+)
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -205,11 +212,37 @@ def cells(row: Row) -> tuple[str, ...]:
         row["method"],
         "" if row["risk"] is None else f"{100 * row['risk']:g}",
         f"{100 * row['share']:.1f}",
-        f"{100 * row['thinking_share']:.1f}",
-        "-" if row["accuracy"] is None else f"{100 * row['accuracy']:.1f}",
         f"{100 * row['lost_correct_rate']:.1f} [{100 * row['lost_low']:.1f}, {100 * row['lost_high']:.1f}]",
-        {None: "", True: f"at {100 * row.get('certified_share', 1):.1f}", False: "no"}[row["certified"]],
+        _provable(row),
+        "-" if row["accuracy"] is None else f"{100 * row['accuracy']:.1f}",
+        f"{100 * row['thinking_share']:.1f}",
     )
+
+
+def _provable(row: Row) -> str:
+    if row["certified"] is None:
+        return ""
+    if row["certified"]:
+        return f"at {100 * row['certified_share']:.1f}"
+    return f"+{row['more_items_needed']:,} texts" if row["more_items_needed"] else "no"
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """What could be saved of a file, in a sentence: by the gate at the usual risk, or by what is simpler and better."""
+    gates = [row for row in rows if row["method"] == "settled"]
+    for row in rows:
+        if row["method"] == "complete" and all(_no_worse(row, gate) for gate in gates):
+            return f"complete, which stops when the answer is written out, {_needs(row)}: here it is the better rule."
+    row = min(gates, key=lambda gate: abs(gate["risk"] - USUAL_RISK))
+    risk = f"{100 * row['risk']:g} %"
+    if row["certified"] is None:
+        return f"settled, with the profile's threshold, {_needs(row)}."
+    promise = f"{risk} cannot be promised here"
+    if row["certified"]:
+        promise = f"{risk} could be promised from so many texts, at {_pc(row['certified_share'])} % of the tokens"
+    elif row["more_items_needed"]:
+        promise = f"to promise {risk} takes about {row['more_items_needed']:,} more texts"
+    return f"settled, aimed at {risk} lost, {_needs(row)}; {promise}."
 
 
 def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
@@ -233,44 +266,22 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
         )
     if shape["unanswered"] > 0:
         found.append(f"{_pc(shape['unanswered'])} % give no answer at all.")
-    for row in rows:
-        if row["method"] != "settled":
-            continue
-        risk = f"{100 * row['risk']:g} %"
-        spent = f"{_pc(row['share'])} % of the tokens"
-        lost = f"{_pc(row['lost_correct_rate'])} % [{_pc(row['lost_low'])}, {_pc(row['lost_high'])}]"
-        if row["certified"] is None:
-            promise = f"The threshold is the profile's; {row['promise']}."
-        elif row["certified"]:
-            promise = (
-                f"With these {row['n']:,} texts at most {risk} can be promised (confidence {row['confidence']:g}), "
-                f"with a threshold of its own and {_pc(row['certified_share'])} % of the tokens, as scorers fitted on "
-                "the other texts judge them. That is a forecast: the promise is made by bitcal fit, which leaves half "
-                "of the texts to its scorer, or a tenth with --from starter, and may need more of them."
-            )
-        elif row["more_items_needed"]:
-            promise = (
-                f"To promise {risk} takes about {row['more_items_needed']:,} more texts, if losses stay "
-                "as rare as at the strictest threshold."
-            )
-        else:
-            promise = f"{risk} cannot be promised: too much is lost at the strictest threshold already."
-        what = "right answers" if row["label"] == "gold" else "answers"
-        found.append(f"settled, aimed at {risk} lost: {spent}, {what} lost in {lost}. {promise}")
-    return found + _simpler(rows)
-
-
-def _simpler(rows: Sequence[Row]) -> list[str]:
-    """Where waiting for the whole answer and no longer needs fewer tokens than the gate, and loses no more."""
-    gates = [row for row in rows if row["method"] == "settled"]
-    return [
-        f"complete, which stops when the answer is written out, needs {_pc(row['share'])} % of the tokens and loses "
-        f"{_pc(row['lost_correct_rate'])} %: on these texts it is the better rule."
+    found += [
+        f"The threshold of settled is the profile's; {row['promise']}."
         for row in rows
-        if row["method"] == "complete" and gates
-        and all(row["share"] <= gate["share"] for gate in gates)
-        and all(row["lost_correct_rate"] <= gate["lost_correct_rate"] for gate in gates)
-    ]  # fmt: skip
+        if row["method"] == "settled" and row["certified"] is None
+    ]
+    return found
+
+
+def _needs(row: Row) -> str:
+    lost = f"{_pc(row['lost_correct_rate'])} % [{_pc(row['lost_low'])}, {_pc(row['lost_high'])}]"
+    what = "right answers" if row["label"] == "gold" else "answers"
+    return f"needs {_pc(row['share'])} % of the tokens and loses {what} in {lost} of the texts"
+
+
+def _no_worse(row: Row, other: Row) -> bool:
+    return all(row[measure] <= other[measure] for measure in ("share", "lost_correct_rate"))
 
 
 def _drawn(shape: Row) -> str:

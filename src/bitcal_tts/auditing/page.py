@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from bitcal_tts.auditing.findings import HEADINGS, Row, cells
+from bitcal_tts.auditing.findings import HEADINGS, LEGEND, Row, cells
 
 _HEAD = 1200
 """Characters of a text that are shown before its first stop and behind its last."""
@@ -45,6 +45,7 @@ class FilePart:
 
     shape: Row
     rows: Sequence[Row]
+    verdict: str
     sentences: Sequence[str]
     examples: Sequence[Example]
 
@@ -68,7 +69,8 @@ def _file(part: FilePart) -> str:
     examples = "".join(map(_example, part.examples))
     if examples:
         examples = f'<p class="soft">{_LEGEND}</p>{examples}'
-    return f"<h2>{who}</h2>{_bar(shape)}<ul>{sentences}</ul>{_table(part.rows)}{examples}"
+    verdict = f"<p><strong>{html.escape(part.verdict)}</strong></p>"
+    return f"<h2>{who}</h2>{verdict}{_table(part.rows)}{_bar(shape)}<ul>{sentences}</ul>{examples}"
 
 
 def _bar(shape: Row) -> str:
@@ -90,7 +92,8 @@ def _table(rows: Sequence[Row]) -> str:
     for row in rows:
         ours = ' class="ours"' if row["method"] == "settled" else ""
         body.append(f"<tr{ours}>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells(row))}</tr>")
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(body)}</table></div>'
+    table = f'<div class="wide"><table><tr>{head}</tr>{"".join(body)}</table></div>'
+    return f'{table}<p class="soft">{html.escape(LEGEND)}</p>'
 
 
 def _example(example: Example) -> str:

@@ -19,7 +19,18 @@ from typing import Any
 import numpy as np
 
 from bitcal_tts.auditing.crossfit import FoldScorers, fit_folds
-from bitcal_tts.auditing.findings import HEADINGS, Audited, Row, Served, cells, scored, sentences
+from bitcal_tts.auditing.findings import (
+    HEADINGS,
+    LEGEND,
+    USUAL_RISK,
+    Audited,
+    Row,
+    Served,
+    cells,
+    scored,
+    sentences,
+    verdict,
+)
 from bitcal_tts.auditing.page import Example, FilePart, Stop, render
 from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, walk_texts
 from bitcal_tts.calibration.recording import mark_of_question
@@ -47,6 +58,8 @@ RISKS = (0.005, 0.01, 0.02, 0.05)
 _BATCH = 8
 _EXAMPLES = 4
 _OURS = "settled"
+_BEHIND_FULL = 2
+"""Columns that are left out of the terminal's table unless all are asked for."""
 _FITTED = 4_000_000
 """Characters of texts whose looks are kept for fitting, in about 1 GiB; of more texts a random share is fitted on, and
 the rest is scored in a second pass."""
@@ -71,6 +84,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help=f"audit about N texts of each file, drawn at random (default: {SAMPLE})")  # fmt: skip
     parser.add_argument("--out", type=options.folder, help="a folder for audit.json and audit.html")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: one a core)")
+    options.add_full(parser, "print the accuracy, and the share of the thinking that is written, as well")
     options.add_json(parser)
 
 
@@ -130,7 +144,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(result))
         return
-    _show(shapes, rows)
+    _show(shapes, rows, full=args.full)
     if args.out:
         say(f"written: {args.out / 'audit.json'} and {args.out / 'audit.html'}")
     first = args.files[0]
@@ -198,7 +212,7 @@ class _Audit:
 
     def examples(self, one: Audited, risks: Sequence[float], served: Served | None) -> list[Example]:
         """A few texts with the places where rules would have stopped them: lost ones first, then long and short."""
-        marks = one.marks(min(risks, key=lambda risk: abs(risk - 0.01)), served)
+        marks = one.marks(min(risks, key=lambda risk: abs(risk - USUAL_RISK)), served)
         ours = next(cut for name, (_, cut) in marks.items() if name.startswith(_OURS))
         lost = np.nonzero(ours.losses(one.label))[0][:_EXAMPLES]
         saved = np.argsort(ours.cost - ours.full_tokens, kind="stable")[:_EXAMPLES]
@@ -284,7 +298,9 @@ def _page(
     for audit, one in zip(audits, audited, strict=True):
         mine = [row for row in rows if row["file"] == one.file]
         shape = one.shape()
-        parts.append(FilePart(shape, mine, sentences(shape, mine), audit.examples(one, args.risks, served)))
+        parts.append(
+            FilePart(shape, mine, verdict(mine), sentences(shape, mine), audit.examples(one, args.risks, served))
+        )
     counted = "counted by " + (args.tokenizer or "an approximation")
     against = "gold answers" if args.label == "gold" else "what the full texts end with"
     return render(
@@ -294,11 +310,15 @@ def _page(
     )
 
 
-def _show(shapes: Sequence[Row], rows: Sequence[Row]) -> None:
+def _show(shapes: Sequence[Row], rows: Sequence[Row], *, full: bool) -> None:
+    shown = len(HEADINGS) if full else len(HEADINGS) - _BEHIND_FULL
     for shape in shapes:
         mine = [row for row in rows if row["file"] == shape["file"]]
-        title = f"{shape['file']}: {shape['model'] or 'unknown model'}, {shape['n']} texts"
-        print(title)
+        print(f"{shape['file']}: {shape['model'] or 'unknown model'}, {shape['n']:,} texts")
+        print(fill(verdict(mine), NARROW))
         for sentence in sentences(shape, mine):
             print(fill(f"- {sentence}", NARROW, subsequent_indent="  "))
-        print_table("", HEADINGS, [cells(row) for row in mine], width=NARROW)
+        print_table("", HEADINGS[:shown], [cells(row)[:shown] for row in mine], sections=False, width=NARROW)
+    print(fill(LEGEND, NARROW))
+    if not full:
+        print("accuracy, and the share of the thinking: --full, or the page that --out writes")

@@ -166,9 +166,9 @@ def add_overwrite(parser: Any) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace other results that are there")
 
 
-def add_full(parser: Any) -> None:
+def add_full(parser: Any, what: str = "print all of the paper's measures and the paired tests") -> None:
     """All there is to say."""
-    parser.add_argument("--full", action="store_true", help="print all of the paper's measures and the paired tests")
+    parser.add_argument("--full", action="store_true", help=what)
 
 
 def declared(args: argparse.Namespace) -> dict[str, Any]:

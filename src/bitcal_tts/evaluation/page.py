@@ -128,8 +128,9 @@ def _table(head: Sequence[str], body: Sequence[tuple[bool, Sequence[str]]], left
 
 
 def _rows(rows: Sequence[Row]) -> str:
-    head = ("decoded", "budget", "method", "N", "accuracy %", "tokens", "median", "p95", "saved %", "premature %",
-            "lost %", "rescued %", "answered %", "overthought %")  # fmt: skip
+    several = len(split(rows)) > 1
+    head = (*(("decoded",) if several else ()), "budget", "method", "N", "accuracy %", "saved %", "lost %", "tokens",
+            "median", "p95", "premature %", "rescued %", "answered %", "overthought %")  # fmt: skip
     energy = any(map(joules_cell, rows))
     body = []
     last = None
@@ -138,15 +139,15 @@ def _rows(rows: Sequence[Row]) -> str:
         rule = last is not None and cell != last
         last = cell
         values = (
-            name_of(row), str(row["budget"]), row["method"], str(row["n"]),
+            *((name_of(row),) if several else ()), str(row["budget"]), row["method"], str(row["n"]),
             f"{_pc(row['accuracy'])} [{_pc(row['accuracy_low'])}, {_pc(row['accuracy_high'])}]",
-            f"{row['avg_tokens']:.0f}", f"{row['median_tokens']:.0f}", f"{row['p95_tokens']:.0f}",
             f"{_pc(row['savings'])} [{_pc(row['savings_low'])}, {_pc(row['savings_high'])}]",
-            _pc(row["premature_stop_rate"]), _pc(row["lost_correct_rate"]), _pc(row["rescued_rate"]),
+            _pc(row["lost_correct_rate"]), f"{row['avg_tokens']:.0f}", f"{row['median_tokens']:.0f}",
+            f"{row['p95_tokens']:.0f}", _pc(row["premature_stop_rate"]), _pc(row["rescued_rate"]),
             _pc(row["answer_rate"]), _pc(row["overthinking_rate"]), *((joules_cell(row),) if energy else ()),
         )  # fmt: skip
         body.append((rule, values))
-    told = _table((*head, *(("joules",) if energy else ())), body, {0, 2})
+    told = _table((*head, *(("joules",) if energy else ())), body, {0, 2} if several else {1})
     return told + (f"<p>{ENERGY}</p>" if energy else "")
 
 
