@@ -135,7 +135,7 @@ def test_people_see_a_table_and_sentences(log: Path, capsys: pytest.CaptureFixtu
     typed.answers, typed.close = "number", None
     assert as_told(typed) == " --question 'a b' --response c --answers number"
     told = " ".join(shown.split())
-    assert told.index("loses right answers in") < told.index("texts of") < told.index("lost %")
+    assert told.index("lost right answers in") < told.index("texts of") < told.index("lost %")
     assert "settled" in told and "% of all tokens reach the answer" in told
     assert "5 % could be promised" in told or "more texts" in told or "cannot be promised" in told
     assert "provable" in told and "thinking %" not in told and "--full" in told
@@ -451,8 +451,13 @@ def test_where_waiting_for_the_answer_is_the_better_rule_that_is_said() -> None:
 
     gates = [row("settled", 0.75, 0.02), row("settled", 0.9, 0.0)]
     said = verdict([*gates, row("complete", 0.584, 0.0)])
-    assert said.startswith("complete, which stops when the answer is written out, needs 58.4 % of the tokens")
-    usual = "settled, aimed at 5 % lost, needs 75 % of the tokens and loses right answers in 2 % [0, 10] of the texts; "
+    assert said.startswith(
+        "complete, which stops when the answer is written out, would have saved 41.6 % of the tokens"
+    )
+    usual = (
+        "settled, aimed at 5 % lost, would have saved 25 % of the tokens "
+        "and lost right answers in 2 % [0, 10] of the texts; "
+    )
     assert verdict([*gates, row("complete", 0.8, 0.0)]) == f"{usual}5 % cannot be promised here."  # a gate needs fewer
     assert verdict([*gates, row("complete", 0.584, 0.01)]).startswith(usual)  # or loses less
 
@@ -462,9 +467,13 @@ def test_the_verdict_is_of_the_risk_nearest_to_the_usual_one_and_says_what_could
     small = {**known, "risk": 0.005, "share": 0.9, "lost_correct_rate": 0.0, "certified": False}
     usual = {**known, "risk": 0.02, "share": 0.8, "lost_correct_rate": 0.01, "certified": True, "certified_share": 0.85}
     large = {**known, "risk": 0.05, "share": 0.5, "lost_correct_rate": 0.05, "certified": True, "certified_share": 0.55}
-    begun = "settled, aimed at 2 % lost, needs 80 % of the tokens and loses answers in 1 % [0, 10] of the texts; "
-    assert verdict([usual, large]) == f"{begun}2 % could be promised from so many texts, at 85 % of the tokens."
+    begun = (
+        "settled, aimed at 2 % lost, would have saved 20 % of the tokens and lost answers in 1 % [0, 10] of the texts; "
+    )
+    assert verdict([usual, large]) == f"{begun}2 % could be promised with so many texts, saving 15 %."
     few = {**small, "more_items_needed": 1200}
     assert verdict([few, usual, large]).endswith("; to promise 0.5 % takes about 1,200 more texts.")
     profile = {**usual, "certified": None}
-    assert verdict([profile]).startswith("settled, with the profile's threshold, needs 80 % of the tokens and loses ")
+    assert verdict([profile]).startswith(
+        "settled, with the profile's threshold, would have saved 20 % of the tokens and lost "
+    )

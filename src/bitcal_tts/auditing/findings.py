@@ -232,17 +232,17 @@ def verdict(rows: Sequence[Row]) -> str:
     gates = [row for row in rows if row["method"] == "settled"]
     for row in rows:
         if row["method"] == "complete" and all(_no_worse(row, gate) for gate in gates):
-            return f"complete, which stops when the answer is written out, {_needs(row)}: here it is the better rule."
+            return f"complete, which stops when the answer is written out, {_saves(row)}: here it is the better rule."
     row = min(gates, key=lambda gate: abs(gate["risk"] - USUAL_RISK))
     risk = f"{100 * row['risk']:g} %"
     if row["certified"] is None:
-        return f"settled, with the profile's threshold, {_needs(row)}."
+        return f"settled, with the profile's threshold, {_saves(row)}."
     promise = f"{risk} cannot be promised here"
     if row["certified"]:
-        promise = f"{risk} could be promised from so many texts, at {_pc(row['certified_share'])} % of the tokens"
+        promise = f"{risk} could be promised with so many texts, saving {_pc(1 - row['certified_share'])} %"
     elif row["more_items_needed"]:
         promise = f"to promise {risk} takes about {row['more_items_needed']:,} more texts"
-    return f"settled, aimed at {risk} lost, {_needs(row)}; {promise}."
+    return f"settled, aimed at {risk} lost, {_saves(row)}; {promise}."
 
 
 def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
@@ -274,10 +274,10 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def _needs(row: Row) -> str:
+def _saves(row: Row) -> str:
     lost = f"{_pc(row['lost_correct_rate'])} % [{_pc(row['lost_low'])}, {_pc(row['lost_high'])}]"
     what = "right answers" if row["label"] == "gold" else "answers"
-    return f"needs {_pc(row['share'])} % of the tokens and loses {what} in {lost} of the texts"
+    return f"would have saved {_pc(1 - row['share'])} % of the tokens and lost {what} in {lost} of the texts"
 
 
 def _no_worse(row: Row, other: Row) -> bool:
