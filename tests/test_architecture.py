@@ -89,15 +89,19 @@ def test_the_rule_in_the_documentation_works(probed: Any) -> None:
 
 
 def test_the_code_in_the_readme_runs_as_it_stands_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each block by itself, in the clone: its own generate call, a profile, a session."""
+    """Each block by itself, in the clone: its own generate call, a session, and a profile (docs/engines.md)."""
     root = SRC.parents[1]
     monkeypatch.chdir(root)
-    blocks = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = [
+        block
+        for page in ("README.md", "docs/engines.md")
+        for block in re.findall(r"```python\n(.*?)```", (root / page).read_text(encoding="utf-8"), re.DOTALL)
+    ]
     assert len(blocks) == 3
     told: dict[str, Any] = {}
     exec(blocks[0], told)
     assert told["bitcal"].results[0].tokens > 0
     exec(blocks[1], told := {})
-    assert told["bitcal"].results[0].tokens > 0 and told["settled"].promises  # the profile was not refused
-    exec(blocks[2], told := {})
     assert (told["session"].outcome.answer, told["session"].outcome.tokens) == ("7", 4)
+    exec(blocks[2], told := {})
+    assert told["bitcal"].results[0].tokens > 0 and told["settled"].promises  # the profile was not refused
