@@ -265,6 +265,15 @@ def test_halt_cot_is_the_entropy_of_this_answer_or_another() -> None:
     assert halt.probed(probe(logprobs=())) is None
 
 
+@pytest.mark.parametrize("name", ["deer", "halt_cot", "eat"])
+def test_what_is_not_known_of_a_probe_is_no_certainty(name: str) -> None:
+    sure = probe(logprobs=(0.0, 0.0), entropy=0.0)
+    unknown = probe(logprobs=(0.0, math.nan), entropy=math.nan)
+    walked = walk(rule(name, **({"warm_up": 1} if name == "eat" else {})), [unknown, unknown, sure, sure])
+    assert scores(walked)[:2] == [None, None] and scores(walked)[-1] is not None
+    assert walked.decisions[-1].halts and not any(one.halts for one in walked.decisions[:2])
+
+
 def test_landed_is_fixed_with_its_answer_written_where_the_budget_runs_out() -> None:
     texts = [f"w{i} " for i in range(100)]
     session = Session(build_method("landed", bits=4, budget=64), signals=TEXT_ONLY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import threading
@@ -16,9 +17,11 @@ import pytest
 
 from bitcal_tts.cli import main
 from bitcal_tts.engines import llama_server
-from bitcal_tts.engines.base import Request
+from bitcal_tts.engines.base import Fork, Place, Request
 from bitcal_tts.engines.http import HttpEngine
 from bitcal_tts.engines.wire import ServerError
+from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.halting.landing import landing
 from bitcal_tts.halting.methods import to_the_end
 
 PROPS = {"model_alias": "fake", "chat_template": "{{x}}", "default_generation_settings": {"n_ctx": 512}}
@@ -159,6 +162,20 @@ def test_tokens_that_end_inside_a_character_come_together(fake: Fake) -> None:
     assert done.token_texts == ["a", "é", "", "", "b"]
     assert [entropy != entropy for entropy in done.entropies] == [False, False, True, True, False]
     assert done.finish == "eos"
+
+
+def test_what_is_not_told_of_a_probes_tokens_is_not_taken_for_certain(fake: Fake) -> None:
+    """Of tokens that come together the first is told; of a thinking's closing nothing, where the model ends there."""
+
+    def write(handler: BaseHTTPRequestHandler, n: int) -> None:
+        streaming(*((event([], ""),) if n == 1 else (event([7, 8], " é"), event([6], "\n"), event([], ""))))(handler, n)
+
+    fake.write = write
+    place = Place(1, landing("a", "</think>", "####"), FORMATS["gsm8k"])
+    with HttpEngine(fake.url, bits=4, markers=None, patience=5.0) as engine:
+        ((written,),) = engine.probe([Fork("How many?", [5], [place], ["a"])])
+    assert math.isnan(written.entropy)
+    assert [math.isnan(one) for one in written.logprobs] == [False, True, False]
 
 
 def test_what_was_recorded_is_kept_and_recording_goes_on(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -322,7 +323,8 @@ class HttpEngine:
                     writing.feed(text)
                     written.ids.append(token)
                     written.texts.append(text)
-                    written.logprobs.append(piece.logprob if piece.logprob is not None else 0.0)
+                    known = piece.logprob is not None and at == 0
+                    written.logprobs.append(piece.logprob if known else math.nan)
                     if writing.over:
                         break
                 if writing.over:
@@ -336,7 +338,7 @@ class HttpEngine:
         with self._wire.stream(standing, limit=1, top=top, decoding=GREEDY, seed=0) as pieces:
             for piece in pieces:
                 return from_top(piece.likeliest, self.vocabulary).entropy
-        return 0.0  # it would have ended there
+        return math.nan  # it would have ended there, of which not every server tells how likely that was
 
     def _messages(self, prompt: str) -> list[dict[str, str]]:
         return conversation(self._system, prompt)

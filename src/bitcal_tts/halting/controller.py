@@ -24,8 +24,9 @@ class Probe:
     Attributes:
         text: What it wrote after the landing, up to the end of the answer.
         n_tokens: Tokens it took, those of the landing included.
-        logprobs: Log-probability of every token it wrote.
-        close_entropy: Next-token entropy in nats where only the thinking is closed and nothing is cued.
+        logprobs: Log-probability of every token it wrote; NaN where it is not known.
+        close_entropy: Next-token entropy in nats where only the thinking is closed and nothing is cued; NaN where it is
+            not known.
         close_tokens: Tokens of that closing.
     """
 

@@ -67,10 +67,11 @@ class Deer(Rule):
         return True
 
     def probed(self, probe: Probe) -> float | None:
-        """The mean probability of what was answered."""
+        """The mean probability of what was answered, where it is known of every token."""
         # After `####` a space comes first; other cues end where the answer begins.
         p = self.parameters
-        return confidence(probe.logprobs, p.mean, skip=p.format.cue == MARKER)
+        score = confidence(probe.logprobs, p.mean, skip=p.format.cue == MARKER)
+        return None if math.isnan(score) else score
 
     @classmethod
     def thresholds(cls) -> Sequence[float]:

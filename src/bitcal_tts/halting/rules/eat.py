@@ -46,8 +46,8 @@ class Eat(Rule):
         self._variance = 0.0
 
     def probed(self, probe: Probe) -> float | None:
-        """The entropy after the closing."""
-        return self.update(probe.close_entropy / math.log(2))
+        """The entropy after the closing, where it is known."""
+        return None if math.isnan(probe.close_entropy) else self.update(probe.close_entropy / math.log(2))
 
     def update(self, bits: float) -> float | None:
         """Take the next entropy; the score, or None while warming up."""

@@ -28,10 +28,11 @@ class HaltCot(Rule):
     strict = True
 
     def probed(self, probe: Probe) -> float | None:
-        """How undecided the answer is; a probe that wrote nothing says nothing."""
-        if not probe.logprobs:
+        """How undecided the answer is; a probe that wrote nothing, or something unknown, says nothing."""
+        total = sum(probe.logprobs)
+        if not probe.logprobs or math.isnan(total):
             return None
-        p = math.exp(min(0.0, sum(probe.logprobs)))
+        p = math.exp(min(0.0, total))
         # Where another answer is likelier than not, the smaller p the more there may be: no exit.
         entropy = math.log(2) if p <= 0.5 else -p * math.log(p) - (1 - p) * math.log1p(-p) if p < 1 else 0.0
         return -entropy
