@@ -141,6 +141,7 @@ def test_problems_that_do_not_fit_are_left_out_where_asked(capsys: pytest.Captur
     ("argv", "message"),
     [
         (["run", "--model", "./nowhere"], "there is no model folder ./nowhere"),
+        (["run", "--model", "tiny15m"], "no model 'tiny15m' in the box (did you mean tiny-15m?); available: tiny-1m"),
         (["run", "--model", "tiny-7b"], "there is no model 'tiny-7b' in the box; available: tiny-1m"),
         (["run", "--budgets", "0"], "budgets must be whole numbers of at least 1, separated by commas, got '0'"),
         (["run", "--budgets", "many"], "budgets must be whole numbers"),

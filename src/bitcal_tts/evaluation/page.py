@@ -178,10 +178,17 @@ def _comparisons(rows: Sequence[Row]) -> str:
             f"{points(row['difference'])} [{low}, {high}]",
             f"{row['only_method_right']} : {row['only_against_right']}",
             f"{row['p_corrected']:.2g}",
-            f"> {100 * disagree:.1f}" if effect is None else f"{100 * effect:.1f}",
+            _detectable(effect, disagree),
         )  # fmt: skip
         body.append((rule, values))
     return _table(head, body, {0, 2, 3, 4} if several else {1, 2, 3})
+
+
+def _detectable(effect: float | None, disagree: float) -> str:
+    """In points; where no difference would show at this rate of disagreement, that it is more than that."""
+    if effect is not None:
+        return f"{100 * effect:.1f}"
+    return f"> {100 * disagree:.1f}" if disagree else "-"
 
 
 def _figure(path: Path) -> str:

@@ -8,16 +8,17 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "", *, likeness: float = 0.6) -> str:
     """Half a sentence with the known name that is nearest to a misspelt one; empty where none is near.
 
     Args:
         name: As typed.
         known: What there is.
         prefix: What names begin with, which makes none of them near.
+        likeness: How near is near, up to 1.
     """
     bare = [one.removeprefix(prefix) for one in known if one.startswith(prefix)]
-    near = difflib.get_close_matches(name.removeprefix(prefix), bare, n=1)
+    near = difflib.get_close_matches(name.removeprefix(prefix), bare, n=1, cutoff=likeness)
     return f" (did you mean {prefix}{near[0]}?)" if near else ""
 
 
