@@ -160,7 +160,8 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
     if console.color_system is not None:
         scale = "below 0.1  [yellow]to 0.5[/yellow]  [dark_orange]to 1.5[/dark_orange]  [red]above[/red]"
         console.print(f"\n[dim]entropy:[/dim] {scale}")
-    outcome_table = Table(title="Where each method ends")
+    console.print(Text("\nWhere each method ends", style="bold"))
+    outcome_table = Table()
     for name in ("method", "tokens", "reason", "answer", "right"):
         outcome_table.add_column(name, justify="right" if name == "tokens" else "left")
     for told in found["methods"]:
@@ -174,6 +175,8 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
     console.print(outcome_table)
     judging = [told for told in found["methods"] if told["threshold"] is not None]
     for told in judging:
+        title = f"\nLooks of {told['method']}: it stops where the score reaches {told['threshold']:.4g}"
+        console.print(Text(title, style="bold"))
         console.print(_looks_table(told))
     # One that never halts has nothing to decide.
     others = [
@@ -185,8 +188,9 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
     by_tokens = [{d["tokens"]: d for d in told["decisions"] if d["tokens"] <= told["left_at"]} for told in others]
     if not by_tokens:
         return
-    title = "Signals at every boundary, and what each method decides there up to its end (its confidence or score)"
-    steps_table = Table(title=title)
+    title = "\nSignals at every boundary, and what each method decides there up to its end (its confidence or score)"
+    console.print(Text(title, style="bold"))
+    steps_table = Table()
     for name in ("tokens", "entropy", "trace", "hidden", *(t["method"] for t in others)):
         right = name in ("tokens", "entropy", "trace", "hidden")
         steps_table.add_column(name, justify="right" if right else "left", overflow="fold")
@@ -214,7 +218,7 @@ def _looks_table(told: dict[str, Any]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"Looks of {told['method']}: it stops where the score reaches {told['threshold']:.4g}")
+    table = Table()
     reads = any(d["stands_for"] for d in told["decisions"])  # a rule that asks the model reads no value of the text
     for name in ("tokens", "score", *(["stands for"] if reads else []), "decision"):
         table.add_column(name, justify="right" if name in ("tokens", "score") else "left")

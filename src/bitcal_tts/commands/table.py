@@ -91,6 +91,7 @@ def print_table(
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     terminal = Console()
     width = min(width, max(NARROW, terminal.width)) if terminal.is_terminal else width
@@ -103,9 +104,8 @@ def print_table(
     if sum(widths) > width - 1 - 3 * len(columns):
         lines, widths = False, _widths(columns, words, width - 2 * len(columns))
     table = Table(
-        title=title or None, title_justify="left", title_style="bold", box=box.HEAVY_HEAD if lines else box.SIMPLE_HEAD,
-        pad_edge=lines, padding=(0, 1) if lines else (0, 1, 0, 0),
-    )  # fmt: skip
+        box=box.HEAVY_HEAD if lines else box.SIMPLE_HEAD, pad_edge=lines, padding=(0, 1) if lines else (0, 1, 0, 0)
+    )
     for i, ((name, *cells), word) in enumerate(zip(columns, words, strict=True)):
         head = fill(name, widths[i]) if narrow else name
         table.add_column(head, justify="left" if word else "right", overflow="fold", no_wrap=word)
@@ -115,7 +115,10 @@ def print_table(
         if sections and i and row[0] != rows[i - 1][0]:
             table.add_section()
         table.add_row(*(column[1 + i] for column in columns))
-    Console(width=width).print(table)
+    console = Console(width=width)
+    if title:
+        console.print(Text(fill(title, width), style="bold"))  # a line of its own, which may be wider than the table
+    console.print(table)
 
 
 def _widths(columns: Sequence[Sequence[str]], words: Sequence[bool], room: int) -> list[int]:
