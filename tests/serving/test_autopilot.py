@@ -24,6 +24,7 @@ from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.halting.words import percent
 from bitcal_tts.logs import LoggedText, read_texts
+from bitcal_tts.serving.autopilot import MOST_PILOTS, Autopilot
 from bitcal_tts.serving.memory import FILE, TEXTS, Memory, StateError
 from bitcal_tts.serving.observing import Observed, spread
 from bitcal_tts.serving.pilot import MOST_LEARNED, REFINED, Pilot
@@ -89,6 +90,34 @@ def test_it_learns_promises_stops_and_remembers(start: Any, tmp_path: Path, caps
         assert {one.bitcal["autopilot"]["phase"] for one in ask(again, 4, seed=5)} == {"stopping"}
     finally:
         again.close()
+
+
+def test_settings_that_hardly_come_do_not_hold_the_places_of_others(tmp_path: Path) -> None:
+    terms, memory = Terms(risk=0.1), Memory(tmp_path)
+    autopilot = Autopilot(terms, memory, answers="gsm8k", chance=lambda: 1.0)
+
+    def come(budget: int, times: int = 1) -> Pilot | None:
+        pilot = autopilot.pilot(replace(SETTING, budget=budget))
+        for _ in range(times if pilot else 0):
+            assert pilot is not None
+            admitted = pilot.course(identity=SETTING.identity).admitted
+            assert admitted is not None and admitted.role == "plain"
+            pilot.spent(admitted, 10)
+        return pilot
+
+    usual = come(1000, times=3)
+    come(2000, times=2)
+    for cap in range(64, 64 + 3 * MOST_PILOTS):  # each cap once
+        assert come(cap) is not None
+    assert come(1000) is usual and usual is not None and usual.state.counts.requests == 4
+    assert len(autopilot.status()) == MOST_PILOTS
+    again = come(64)  # what had given way is known from the disk
+    assert again is not None and again.state.counts.requests == 2
+    # Nobody gives way while a request is open.
+    for pilot in autopilot._pilots.values():
+        pilot.course(identity=SETTING.identity)
+    assert come(4000) is None
+    autopilot.close()
 
 
 def test_texts_are_kept_where_that_is_asked_for(start: Any, tmp_path: Path) -> None:

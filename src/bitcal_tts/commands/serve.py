@@ -97,7 +97,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="that clients must send (BITCAL_SERVE_KEY)")  # fmt: skip
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME",
                         help="another name by which clients address it")  # fmt: skip
-    parser.add_argument("--max-open", type=options.positive, default=256, help="requests at once (%(default)s)")
+    parser.add_argument(
+        "--max-open", type=options.positive, default=256, help="controlled requests at once (%(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="status as JSON")
     parser.add_argument("--config", metavar="FILE", help="the same options as YAML")
 

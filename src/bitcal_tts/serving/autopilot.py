@@ -44,15 +44,30 @@ class Autopilot:
             pilot.begin(tasks)
 
     def pilot(self, setting: Setting) -> Pilot | None:
-        """The one for a setting; None where there are too many settings to learn about each."""
+        """The one for a setting; None where there are too many settings to learn about each.
+
+        A new setting takes the place of the one that fewest requests came with, and of those the one that was met
+        longest ago: clients that say another cap each time would leave no place to the others. It is kept on disk.
+        """
         name = setting.name(self.terms)
         if name not in self._pilots:
-            if len(self._pilots) >= MOST_PILOTS:
+            if len(self._pilots) >= MOST_PILOTS and not self._made_room():
                 return None
-            self._pilots[name] = self._make(setting)
+            pilot = self._make(setting)
             if self._tasks is not None:
-                self._pilots[name].begin(self._tasks)
-        return self._pilots[name]
+                pilot.begin(self._tasks)
+        else:
+            pilot = self._pilots.pop(name)
+        self._pilots[name] = pilot  # the last of them is the one met last
+        return pilot
+
+    def _made_room(self) -> bool:
+        found = [name for name, pilot in self._pilots.items() if pilot.gives_way]
+        if not found:
+            return False
+        least = min(found, key=lambda name: self._pilots[name].state.counts.requests)
+        self._pilots.pop(least).remember()
+        return True
 
     def status(self) -> list[dict[str, Any]]:
         """Of all pilots, the busiest first."""

@@ -76,7 +76,7 @@ class Pilot:
         self._method: Settled | None = None
         self._next = self.state.numbers
         self._ended: dict[int, tuple[Observed, Ended] | None] = {}
-        self._begun = self._applied = 0
+        self._open = self._begun = self._applied = 0
         self._found: dict[int, tuple[Tried | None, Round | None, int]] = {}
         self._fitting = False
         self._limiter = CapacityLimiter(_AT_ONCE)
@@ -95,6 +95,12 @@ class Pilot:
         """`learning`, or `stopping` where a promise holds."""
         return "learning" if self.state.served is None else "stopping"
 
+    @property
+    def gives_way(self) -> bool:
+        """Whether its place may be another's: it has no scorer yet, and nothing is open or being found out."""
+        at_work = self._open or self._ended or self._fitting or self._begun != self._applied
+        return not at_work and self.state.round is None and self.state.served is None
+
     def course(self, **options: Any) -> Course:
         """What the next request will take.
 
@@ -102,6 +108,7 @@ class Pilot:
             **options: Of its session.
         """
         admitted = self._admit()
+        self._open += 1
         if admitted.role == "watched":
             observed = Observed(self._walker, **options)
             return Course(observed.session, self, admitted, observed)
@@ -120,6 +127,7 @@ class Pilot:
 
     def spent(self, admitted: Admitted, tokens: int) -> None:
         """A request has ended, after so many tokens."""
+        self._open -= 1
         counts = self.state.counts
         setattr(counts, admitted.role, getattr(counts, admitted.role) + 1)
         counts.tokens += tokens
@@ -132,6 +140,7 @@ class Pilot:
 
     def unfinished(self, admitted: Admitted) -> None:
         """A request did not come to its end: it counts for nothing."""
+        self._open -= 1
         self.state.counts.unfinished += 1
         if admitted.role == "watched":
             self.ended(admitted, None)
