@@ -687,14 +687,13 @@ def test_no_text_of_a_log_is_lost_and_none_stands_for_another(
 
 def test_a_starter_is_named_where_it_has_not_met_most_of_the_questions() -> None:
     from bitcal_tts.calibration.starters import load_starter
-    from bitcal_tts.commands.import_ import _is_new_to_the_starter
 
     starter = load_starter("numbers")
     assert starter is not None
     met = starter.whole.fitted["questions"][:4]
-    assert _is_new_to_the_starter(["new"], "numbers") and not _is_new_to_the_starter(["new"], None)
-    assert _is_new_to_the_starter([met[0], "one", "two"], "numbers")
-    assert not _is_new_to_the_starter([*met, "one", "two"], "numbers")
+    assert starter.is_new_to(["new"])
+    assert starter.is_new_to([met[0], "one", "two"])
+    assert not starter.is_new_to([*met, "one", "two"])
 
 
 @pytest.mark.parametrize(

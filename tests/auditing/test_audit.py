@@ -130,7 +130,7 @@ def test_people_see_a_table_and_sentences(log: Path, capsys: pytest.CaptureFixtu
     *lines, following = shown.splitlines()
     assert max(map(len, lines)) <= 80
     name = log.name.partition(".")[0]
-    assert following == f"next: bitcal import {log} --bits BITS --out traces/{name}"  # in one piece, however long
+    assert following == f"next: bitcal import {log} --out traces/{name}"  # in one piece, however long
     typed = argparse.Namespace(question="a b", response="c", answer=None, model=None, id=None, tokenizer=None)
     typed.answers, typed.close = "number", None
     assert as_told(typed) == " --question 'a b' --response c --answers number"
@@ -142,6 +142,18 @@ def test_people_see_a_table_and_sentences(log: Path, capsys: pytest.CaptureFixtu
     assert main(["audit", str(log), "--jobs", "1", "--risks", "0.05", "--full"]) == 0
     shown = capsys.readouterr().out
     assert "thinking" in shown and max(map(len, shown.splitlines()[:-1])) <= 80
+
+
+def test_a_promise_is_forecast_from_the_texts_that_fit_would_certify_with(walked: Walked) -> None:
+    """Of 150 texts none of which settled loses, 150 certify 2 %, 75 do not, and takes as many more as fit would say."""
+    table = walked.settled
+    kept = np.ones(table.n, dtype=np.bool_)
+    right = replace(table.stops, right=np.ones(len(table), dtype=np.bool_))
+    harmless = replace(table, stops=right, scores=np.full(len(table), 0.5), full_right=kept)
+    whole = Audited("f", None, "number", "</think>", "gold", replace(walked, settled=harmless), 0)
+    for one, certified, more in ((whole, True, 0), (replace(whole, certifying=0.5), False, 78)):
+        (row,) = [row for row in one.rows([0.02]) if row["method"] == "settled"]
+        assert (row["certified"], row["more_items_needed"]) == (certified, more)  # 114 certify 2 %: 2 * 114 - 150
 
 
 def test_a_cell_says_what_could_be_promised_or_what_it_would_take() -> None:
@@ -472,7 +484,7 @@ def test_the_verdict_is_of_the_risk_nearest_to_the_usual_one_and_says_what_could
     )
     assert verdict([usual, large]) == f"{begun}2 % could be promised with so many texts, saving 15 %."
     few = {**small, "more_items_needed": 1200}
-    assert verdict([few, usual, large]).endswith("; to promise 0.5 % takes about 1,200 more texts.")
+    assert verdict([few, usual, large]).endswith("; to promise 0.5 % takes about 1,200 more texts, and saves less.")
     profile = {**usual, "certified": None}
     assert verdict([profile]).startswith(
         "settled, with the profile's threshold, would have saved 20 % of the tokens and lost "

@@ -96,6 +96,7 @@ def test_the_promise_holds_over_random_splits() -> None:
     ("options", "message"),
     [
         ({"risk": 0}, "risk must be above 0 and below 1, got 0"),
+        ({"risk": 5.0}, r"risk must be above 0 and below 1, got 5.0 \(5 % is 0.05\)"),
         ({"risk": 1.0}, "risk must be"),
         ({"confidence": 1}, "confidence must be"),
         ({"n": 0}, "no sequences"),

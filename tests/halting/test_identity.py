@@ -94,11 +94,13 @@ def test_where_nearly_everything_differs_the_first_few_differences_are_told() ->
         profile.check_known(Identity({**other, "bits": 4.0}))
     told = str(refused.value)
     assert "fitted for engine 'log', this is 'transformers'; fitted for model 'QwQ-32B', this is 'mine'" in told
-    assert told.count("this is") == 5 and told.endswith("; and 1 more, different or unknown; fit one for this")
+    assert told.count("this is") == 5 and told.endswith(
+        "; and 1 more, different or unknown; it takes a profile that was fitted for this"
+    )
     assert sorted(refused.value.differs) == sorted(known)  # all of them, for whoever does not read a message
     parameters = SettledParameters(name="settled", bits=4.0, budget=512, profile=profile)
     with pytest.raises(ProfileError) as forwarded:
         parameters.check(Identity({**other, "bits": 4.0}))
     assert set(known) < set(forwarded.value.differs)
-    with pytest.raises(ProfileError, match="this is 512; fit one for this"):
+    with pytest.raises(ProfileError, match="this is 512; it takes a profile that was fitted for this"):
         profile.check_known(Identity({**known, "bits": 4.0, "budget": 512}))

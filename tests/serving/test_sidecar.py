@@ -416,7 +416,9 @@ def test_a_log_names_what_differs_and_nothing_that_a_client_said(
     running: Any, client: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(*_: Any) -> Any:
-        raise ProfileError("fitted for no system, this is 'my secret'; fit one for this", ["system", "task"])
+        raise ProfileError(
+            "fitted for no system, this is 'my secret'; it takes a profile that was fitted for this", ["system", "task"]
+        )
 
     monkeypatch.setattr(Planner, "course", refused)
     monkeypatch.setattr(logging.getLogger("bitcal.serve"), "propagate", True)

@@ -51,6 +51,7 @@ class Audited:
         walked: Its texts, with scored looks.
         faults: Records that could not be used.
         texts: In the file; None where all of them were audited.
+        certifying: Share of the texts that `bitcal fit` would certify with; its scorer takes the others.
     """
 
     file: str
@@ -61,6 +62,7 @@ class Audited:
     walked: Walked
     faults: int
     texts: int | None = None
+    certifying: float = 1.0
 
     def rows(self, risks: Sequence[float], served: Served | None = None) -> list[Row]:
         """A row a method and risk; methods without a setting come once, their risk is null.
@@ -75,7 +77,7 @@ class Audited:
         ]
         rows += [self._crossed("stated", walked.stated, risk) for risk in risks]
         if served is None:
-            rows += [self._crossed("settled", walked.settled, risk) for risk in risks]
+            rows += [self._crossed("settled", walked.settled, risk, self.certifying) for risk in risks]
         else:
             stops = math.isfinite(served.threshold)
             cut = walked.settled.cut(served.threshold) if stops else walked.settled.full()
@@ -85,13 +87,15 @@ class Audited:
             rows.append({**self._row("settled", served.risk, cut), "promise": promise})
         return [*rows, self._row("oracle", None, self._oracle())]
 
-    def _crossed(self, name: str, table: LookTable, risk: float) -> Row:
-        """A method whose setting comes from the other folds."""
+    def _crossed(self, name: str, table: LookTable, risk: float, certifying: float = 1.0) -> Row:
+        """A method whose setting comes from the other folds, and what a share of the texts could certify of it."""
         table = table.rising()
         done = crossed(table, self.walked.folds, risk, self.label)
+        n = max(1, round(certifying * table.n))
+        rest = table.of(np.sort(np.argsort([mark[::-1] for mark in self.walked.marks], kind="stable")[:n]))
         certificate = certify(
-            lambda t: int(table.cut(t).losses(self.label).sum()), table.n, candidates_of(table, 100),
-            risk=risk, confidence=CONFIDENCE, cost_at=lambda t: float(table.cut(t).cost.mean()),
+            lambda t: int(rest.cut(t).losses(self.label).sum()), n, candidates_of(table, 100),
+            risk=risk, confidence=CONFIDENCE, cost_at=lambda t: float(rest.cut(t).cost.mean()),
         )  # fmt: skip
         row = self._row(name, risk, done.cut)
         certified = math.isfinite(certificate.threshold)
@@ -100,7 +104,7 @@ class Audited:
             "certified": certified,
             "certified_share": promised.share,
             "confidence": CONFIDENCE,
-            "more_items_needed": 0 if certified else certificate.more,
+            "more_items_needed": certificate.more and math.ceil(certificate.more * table.n / n),
         }
         return row
 
@@ -198,11 +202,9 @@ HEADINGS = ("method", "risk %", "tokens %", "lost %", "provable", "right %", "th
 """What matters most first, so that a telephone shows it, and so that a terminal can leave the last two out."""
 LEGEND = (
     "tokens: the share of all that is written; lost: the full text was right (with --label final: whatever it ends "
-    "with is) and the stop is wrong, with the 95 % interval; provable: at what share of the tokens so small a risk "
-    "could be promised with these texts, or how many more that would take. That is a forecast by scorers fitted on "
-    "the other texts: the promise is made by bitcal fit, which leaves half of the texts to its scorer (a tenth with "
-    "--from starter) and may need more of them. stated_2 stops when the same answer was stated twice in a row; oracle "
-    "knows the answer."
+    "with is) and the stop is wrong, with the 95 % interval; provable: at what share of the tokens bitcal fit could "
+    "promise so small a risk with these texts, or how many more that would take, as far as scorers fitted on the "
+    "other texts can tell. stated_2 stops when the same answer was stated twice in a row; oracle knows the answer."
 )
 
 
@@ -241,7 +243,7 @@ def verdict(rows: Sequence[Row]) -> str:
     if row["certified"]:
         promise = f"{risk} could be promised with so many texts, saving {_pc(1 - row['certified_share'])} %"
     elif row["more_items_needed"]:
-        promise = f"to promise {risk} takes about {row['more_items_needed']:,} more texts"
+        promise = f"to promise {risk} takes about {row['more_items_needed']:,} more texts, and saves less"
     return f"settled, aimed at {risk} lost, {_saves(row)}; {promise}."
 
 

@@ -18,7 +18,9 @@ def check_levels(risk: float, confidence: float) -> None:
     """Refuse levels that promise nothing or everything."""
     for name, value in (("risk", risk), ("confidence", confidence)):
         if not (isinstance(value, (int, float)) and 0 < value < 1):
-            raise ValueError(f"{name} must be above 0 and below 1, got {value!r}")
+            share = isinstance(value, (int, float)) and 1 <= value < 100
+            hint = f" ({value:g} % is {value / 100:g})" if share else ""
+            raise ValueError(f"{name} must be above 0 and below 1, got {value!r}{hint}")
 
 
 def binomial_p_value(losses: int, n: int, risk: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -43,6 +44,11 @@ class Starter:
     def whole(self) -> Profile:
         """All scorers as one, for questions that are new to them."""
         return mean_of(self.scorers)
+
+    def is_new_to(self, asked: Sequence[str]) -> bool:
+        """Whether it has not met most of these questions, named by their marks: those that it has certify nothing."""
+        met = set(self.whole.fitted.get("questions", ()))
+        return 2 * sum(mark in met for mark in asked) < len(asked)
 
 
 @cache

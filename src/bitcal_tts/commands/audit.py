@@ -33,8 +33,9 @@ from bitcal_tts.auditing.findings import (
 )
 from bitcal_tts.auditing.page import Example, FilePart, Stop, render
 from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, walk_texts
+from bitcal_tts.calibration.fit import SHARE, SHARE_OF_KNOWN
 from bitcal_tts.calibration.recording import mark_of_question
-from bitcal_tts.calibration.starters import load_starter
+from bitcal_tts.calibration.starters import Starter, load_starter
 from bitcal_tts.calibration.store import load_profile
 from bitcal_tts.commands import options
 from bitcal_tts.commands.logs import Log, add_columns, as_told, columns_of
@@ -129,7 +130,8 @@ def run(args: argparse.Namespace) -> None:
     else:
         scorers = FoldScorers((served.profile,) * FOLDS)
     pairs = zip(audits, walked, strict=True)
-    audited = [audit.audited(args.jobs, part, scorers, quiet=args.json) for audit, part in pairs]
+    certifying = 1 - _fitting_share(starter, args.label, walked)
+    audited = [audit.audited(args.jobs, part, scorers, certifying, quiet=args.json) for audit, part in pairs]
     if served is not None:
         marks = [mark for one in audited for mark in one.walked.marks]
         met = {done: sum(mark in questions for mark in marks) for done, questions in served.profile.met.items()}
@@ -149,7 +151,13 @@ def run(args: argparse.Namespace) -> None:
         say(f"written: {args.out / 'audit.json'} and {args.out / 'audit.html'}")
     first = args.files[0]
     folder = shlex.quote(f"traces/{first.name.partition('.')[0]}")
-    suggest(f"bitcal import {shlex.quote(str(first))}{as_told(args)} --bits BITS --out {folder}")
+    suggest(f"bitcal import {shlex.quote(str(first))}{as_told(args)} --out {folder}")
+
+
+def _fitting_share(starter: Starter | None, label: str, walked: Sequence[Walked]) -> float:
+    """Of the texts, what `bitcal fit` as `bitcal import` suggests it would leave to its scorer."""
+    marks = [mark for part in walked for mark in part.marks]
+    return SHARE_OF_KNOWN if starter is not None and label == "gold" and starter.is_new_to(marks) else SHARE
 
 
 def _served(args: argparse.Namespace) -> Served | None:
@@ -196,7 +204,7 @@ class _Audit:
         title, n = f"reading {self.log.path.name}", round(self._fitted * self.log.n)
         return _walked(pool, walk_texts, self._texts(0.0, self._fitted), self.setting, n, title, quiet=quiet)
 
-    def audited(self, jobs: int, walked: Walked, scorers: FoldScorers, *, quiet: bool) -> Audited:
+    def audited(self, jobs: int, walked: Walked, scorers: FoldScorers, certifying: float, *, quiet: bool) -> Audited:
         """The file, with all its texts scored."""
         whole = scored(walked, scorers)
         if self._fitted < self._sampled:
@@ -208,7 +216,9 @@ class _Audit:
                 rest = _walked(pool, _walk_and_score, rest_of_it, self.setting, n, title, quiet=quiet)
             whole = Walked.joined([replace(whole, settled=whole.settled.condensed()), rest])
         log, setting = self.log, self.setting
-        return Audited(self._name, log.model, setting.answers, setting.close, self._label, whole, log.faults, log.n)
+        return Audited(
+            self._name, log.model, setting.answers, setting.close, self._label, whole, log.faults, log.n, certifying
+        )
 
     def examples(self, one: Audited, risks: Sequence[float], served: Served | None) -> list[Example]:
         """A few texts with the places where rules would have stopped them: lost ones first, then long and short."""

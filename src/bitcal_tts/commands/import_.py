@@ -129,13 +129,6 @@ def _folders(paths: Sequence[Path], out: Path) -> dict[Path, Path]:
     return folders
 
 
-def _is_new_to_the_starter(asked: Sequence[str], values: str | None) -> bool:
-    """Whether there is a starter for such values which has not met most of these questions: those certify nothing."""
-    starter = None if values is None else load_starter(values)
-    met = set() if starter is None else set(starter.whole.fitted.get("questions", ()))
-    return starter is not None and 2 * sum(mark in met for mark in asked) < len(asked)
-
-
 def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     log = Log(path, columns_of(args), gold=False, answers=args.answers, close=args.close)
     split = splitter(args.tokenizer)
@@ -168,9 +161,12 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
     if not args.json:
         of = f"{log.n} texts of {model}{named}; {log.answers} answers, {signals} signals"
         say(f"traces: {folder} ({of}, {bits:g} bits{assumed})")
-        starts = gold and _is_new_to_the_starter(asked, FORMATS[log.answers].values)
+        kind = FORMATS[log.answers].values
+        starter = load_starter(kind) if kind and gold else None
+        starts = starter is not None and starter.is_new_to(asked)
         least = fewest_items(_RISK, _CONFIDENCE, scorer_is_known=starts)
         how = " --from starter" if starts else "" if gold else " --label final"
-        few = f" (once there are {least} texts or more: fewer certify nothing)" if log.n < least else ""
-        suggest(f"bitcal fit {folder}{how} --risk {_RISK:g} --out {folder.name}-profile.json{few}")
+        if log.n < least:
+            say(f"fewer than {least} texts certify nothing at a risk of {_RISK:g}")
+        suggest(f"bitcal fit {folder}{how} --risk {_RISK:g} --out {folder.name}-profile.json")
     return {"folder": str(folder), "n": log.n, "skipped": log.faults, "answers": log.answers, "signals": str(signals)}

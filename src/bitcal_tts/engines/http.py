@@ -323,8 +323,7 @@ class HttpEngine:
                     writing.feed(text)
                     written.ids.append(token)
                     written.texts.append(text)
-                    known = piece.logprob is not None and at == 0
-                    written.logprobs.append(piece.logprob if known else math.nan)
+                    written.logprobs.append(math.nan if piece.logprob is None or at > 0 else piece.logprob)
                     if writing.over:
                         break
                 if writing.over:

@@ -169,7 +169,10 @@ class Profile:
             told = "; ".join(islice(differences.values(), _TOLD))
             more = len(differences) - _TOLD
             rest = f"; and {more} more, different or unknown" if more > 0 else ""
-            raise ProfileError(f"the profile's promise does not hold here: {told}{rest}; fit one for this", differences)
+            raise ProfileError(
+                f"the profile's promise does not hold here: {told}{rest}; it takes a profile that was fitted for this",
+                differences,
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types; infinity, which JSON has not, is null."""

@@ -67,6 +67,10 @@ def _interval(low: float, high: float) -> str:
     return f"[{100 * low:.1f}, {100 * high:.1f}]"
 
 
+def _requests(n: int) -> str:
+    return f"{n} request{'' if n == 1 else 's'}"
+
+
 def in_words(one: dict[str, Any]) -> list[str]:
     """A pilot's status, line by line: the verdict first."""
     setting, counts, shadow = one["setting"], one["counts"], one["shadow"]
@@ -76,7 +80,7 @@ def in_words(one: dict[str, Any]) -> list[str]:
     lines = [f"{one['phase']} since {since}: {one['why']}"]
     if shadow is None:
         lines.append(f"to be promised: {promise}; it takes {one['at_least']} tries without a loss, or more with some")
-        lines.append(f"learned from {one['learned']} requests (the next scorer is due at {one['due']}){_trial(one)}")
+        lines.append(f"learned from {_requests(one['learned'])} (the next scorer is due at {one['due']}){_trial(one)}")
         lines.append(f"net of all that finding out took, {percent(one['net'])} saved so far")
     else:
         lost, n = shadow["lost"], shadow["n"]
@@ -87,11 +91,12 @@ def in_words(one: dict[str, Any]) -> list[str]:
             f"a stop saves {saved} of the tokens; net of all that finding out took, {percent(one['net'])} so far"
         )
         if one["stands"]:
-            lines.append(f"that promise stands while a scorer that may save more is tried, on {tried} requests so far")
-    requests = f"{one['requests']} request{'' if one['requests'] == 1 else 's'}"
+            lines.append(
+                f"that promise stands while a scorer that may save more is tried, on {_requests(tried)} so far"
+            )
     lines.append(
         f"{setting.get('model')} at {setting['bits']:g} bits, temperature {setting.get('temperature')}, budget "
-        f"{setting.get('budget')}: {requests}, {counts['stopped']} stopped, "
+        f"{setting.get('budget')}: {_requests(one['requests'])}, {counts['stopped']} stopped, "
         f"{counts['watched']} watched, {counts['trial_tokens']} tokens of side requests"
     )
     return lines

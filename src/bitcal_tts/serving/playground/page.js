@@ -129,7 +129,7 @@ async function run() {
   const body = {
     model: about.model, stream: true, stream_options: { include_usage: true },
     messages: [{ role: "user", content: about.prompt.replace("{question}", () => $("problem").value) }],
-    temperature: Number($("temperature").value), max_tokens: Number($("budget").value) || about.budget,
+    temperature: $("temperature").value === "" ? about.temperature : Number($("temperature").value), max_tokens: Number($("budget").value) || about.budget,
     seed: Math.floor(Math.random() * 2 ** 31),
   };
   $("verdict").className = ""; $("verdict").textContent = "running…";
