@@ -225,7 +225,9 @@ def test_explain(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", folder, "--methods", "fixed", "--out", "results", "--json"]) == 0
     capsys.readouterr()
     assert main(["explain", "results", "3", "--json"]) == 0  # what the results were replayed from
-    assert json.loads(capsys.readouterr().out)["item"] == trace.item.id
+    found = json.loads(capsys.readouterr().out)
+    assert found["item"] == trace.item.id
+    assert [m["method"] for m in found["methods"]] == ["fixed"]  # and by the methods of the results
     assert main(["explain", folder, "nobody"]) == 2
     assert "has no item 'nobody'" in capsys.readouterr().err
 
@@ -249,6 +251,13 @@ def test_explain_shows_the_score_the_threshold_and_the_value_at_each_look(
     shown = capsys.readouterr().out
     assert f"it stops where the score reaches {threshold:.4g}" in " ".join(shown.split())
     assert f"{looked[0]['score']:.4f}" in shown and "stands for" in shown
+    assert main(["replay", folder, "--methods", "fixed,settled", "--profile", profile, "--out", "r", "--json"]) == 0
+    capsys.readouterr()
+    for more, methods in (([], ["fixed"]), (["--profile", profile], ["fixed", "settled"])):
+        assert main(["explain", "r", "3", "--json", *more]) == 0
+        told = capsys.readouterr()
+        assert [m["method"] for m in json.loads(told.out)["methods"]] == methods
+        assert ("settled is among these results: --profile FILE" in told.err) == (not more)
     assert main(["explain", folder, "3", "--methods", "fixed,eat"]) == 0
     shown = capsys.readouterr().out  # it asks the model, and reads no value of the text
     assert "Looks of eat" in shown and "stands for" not in shown

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bitcal_tts.commands import build, options
+from bitcal_tts.commands.places import summary_in
+from bitcal_tts.commands.progress import note
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.halting.controller import Controller, Decision
 from bitcal_tts.halting.identity import Identity
@@ -44,6 +46,8 @@ def run(args: argparse.Namespace) -> None:
     if args.budgets and len(args.budgets) > 1:
         raise ValueError("one item is explained at one budget: give --budgets one number")
     budget = build.budgets_of(args.budgets, args.profile, opened)[0]
+    if args.methods is None:
+        args.methods = _of_results(args.traces, profile=args.profile)
     methods = build.methods_of(args, opened, [budget])
     found = explain(trace, methods, opened.task, opened.identity)
     found["gold"] = trace.index not in opened.without_gold
@@ -51,6 +55,16 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps({"schema": 1, **found}))
     else:
         _print(trace, found)
+
+
+def _of_results(folder: Path, *, profile: Path | None) -> list[str] | None:
+    """The methods of a folder of results, `settled` only with its profile; None where it is another folder."""
+    told = summary_in(folder).get("parameters", ())
+    names = list(dict.fromkeys(one["name"] for one in told))
+    if "settled" in names and profile is None:
+        note("note: settled is among these results: --profile FILE shows where it looked and why it stopped")
+        names.remove("settled")
+    return names or None
 
 
 def find(traces: Sequence[Trace], name: str, folder: Path) -> Trace:
