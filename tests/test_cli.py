@@ -786,6 +786,23 @@ def test_a_port_that_is_taken_is_named_before_a_model_is_loaded(capsys: pytest.C
     assert "--declare takes NAME=VALUE, got 'nonsense'" in capsys.readouterr().err
 
 
+def test_the_default_config_is_what_run_does_without_arguments(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = ["--model", "tiny-1m", "--n", "4", "--budgets", "64", "--out", "same", "--json"]
+    folders = []
+    for config in ([], ["--config", str(Path(bitcal_tts.__file__).parents[2] / "configs" / "default.yaml")]):
+        assert main(["run", *config, *small]) == 0
+        folders.append(json.loads(capsys.readouterr().out)["folder"])
+    assert folders == ["same", "same"]  # other results would have a place of their own
+
+
+def test_landed_on_a_thinking_model_is_given_its_probes(capsys: pytest.CaptureFixture[str]) -> None:
+    thinks = ["run", "--model", "tiny-1m", "--style", "thinking", "--n", "3", "--budgets", "96", "--out", "run"]
+    told = json_of(capsys, *thinks, "--methods", "landed,complete")
+    assert [row["method"] for row in told["rows"]] == ["landed", "complete"]
+
+
 def test_the_verdict_measures_against_what_it_names() -> None:
     """Tokens are saved of the baseline's, and what keeps the accuracy goes before what saves more."""
     rows = [
@@ -815,11 +832,14 @@ def test_a_comparison_that_is_lost_is_told_with_its_interval_and_what_saves_most
         "accuracy": [{"against": "cusum", "difference": 0.0, "verdict": "not resolved", "p_corrected": 1.0}],
     }
     told = compared._verdict(rows, tests)
-    assert "cusum, 38.8 %: 11.9 % more tokens [-5.2, 34.0], accuracy" in told
+    assert "cusum, 38.8 %. settled needs 11.9 % more tokens than cusum [-5.2, 34.0]; its accuracy" in told
+    assert "--profile" not in told
+    alone = {**tests, "tokens": [{**tests["tokens"][0], "method": "complete"}]}
+    assert compared._verdict(rows, alone).startswith("settled is compared where --profile names its profile. With at")
     assert told.endswith("complete, which waits until the answer is written out, saves 41.6 % and loses 0.0 %.")
     tests["tokens"][0]["fewer_tokens"] = {"value": 0.005, "low": -0.035, "high": 0.043}
     told = compared._verdict([*rows[:2], row("complete", 0.2)], tests)
-    assert "0.5 % fewer tokens [-3.5, 4.3]" in told and "complete" not in told
+    assert "0.5 % fewer tokens than cusum [-3.5, 4.3]" in told and "complete" not in told
 
 
 def test_logs_of_one_model_can_be_given_its_name(log: Path, tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ def test_a_command_to_be_pasted_stays_in_one_line(shown: Shown) -> None:
     long = "bitcal report traces/a-rather-long-name/replays/1"
     assert shown(lambda: suggest(long)) == f"next:\n{long}\n"
     assert shown(lambda: suggest("bitcal doctor")) == "next: bitcal doctor\n"
+    told = shown(lambda: suggest("the same bitcal record with a larger --n adds items; then fit again"))
+    assert told == "next: the same bitcal record with a\nlarger --n adds items; then fit again\n"  # is none to paste
 
 
 def test_where_there_is_no_terminal_a_line_is_a_line(

@@ -23,6 +23,7 @@ from bitcal_tts.commands.compare import _promised
 from bitcal_tts.commands.compared import show
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.engines.base import Decoding, Request
+from bitcal_tts.evaluation.evidence import frontier_figure
 from bitcal_tts.halting.features import NAMES
 from bitcal_tts.halting.identity import KEYS, Identity
 from bitcal_tts.halting.profile import Profile, ProfileError
@@ -581,8 +582,11 @@ def test_fit_replay_and_compare_from_the_command_line(probed: Any, capsys: pytes
     screen = capsys.readouterr().out
     assert max(map(len, screen.splitlines())) <= 80
     mine = next(row for row in told["rows"] if row["method"] == "settled" and row["target"] == 0.05)
+    axes = frontier_figure(told).axes[0]
+    rings = [one.get_xdata()[0] for one in axes.lines if one.get_markerfacecolor() == "none"]
+    assert mine["avg_tokens"] in rings and "chosen for 5 % lost" in axes.get_xlabel()
     saves = f"settled saves {100 * mine['savings']:.1f} % of the tokens"
-    told_first = f"With at most 5 % lost, each rule at its best threshold on these items, {saves}"
+    told_first = f"With at most 5 % lost (--target), each rule at its best threshold on these items, {saves}"
     assert told_first in " ".join(screen.split())
     for name in told["curves"]:
         assert name in " ".join(screen.split()), name  # whoever cannot lose so little is named too

@@ -107,6 +107,11 @@ def test_the_verdict_names_what_saves_most_and_is_not_worse() -> None:
     assert verdict(rows[:2], tests[:1]).endswith("Every method that saves tokens against that costs accuracy.")
     assert verdict([rows[0], row("slow", 0.0, 0.8)], tests).endswith("No method here saves anything to speak of.")
     assert verdict([rows[0] | {"cut_off_rate": 0.6}, *rows[1:]], tests) == verdict(rows, tests)
+    nothing = verdict([one | {"accuracy": 0.0} for one in rows], tests)
+    assert nothing.startswith("Decoded to the end, 0.0 % are right") and "saves" not in nothing
+    assert "nothing can be lost" in nothing and nothing.endswith("(--answers)?")
+    landed = [one | {"method": "landed"} if one["method"] == name else one for one in rows]
+    assert verdict(landed, []).startswith("Decoded to the end, and landed where the budget runs out, 80.0 % are right")
     assert verdict(rows[:1], []) == "fixed is right in 80.0 % with 400 tokens an answer."
 
 

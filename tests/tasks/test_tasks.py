@@ -69,8 +69,14 @@ def test_jsonl(tmp_path: Path) -> None:
     data = write(
         tmp_path / "mine.jsonl", {"question": "1+1?", "answer": 2}, "", {"id": "b", "question": "x", "answer": "y"}
     )
-    with pytest.raises(TaskError, match=r"line 3: the answer 'y' is no number, and 1 others are: .*--answers gsm8k"):
+    with pytest.raises(TaskError, match=r"line 3: the answer 'y' is no number, and another is: .*--answers marked_"):
         load_task("jsonl", data=data)
+    with pytest.raises(TaskError, match="line 3: the answer 'y' is no number, and gsm8k answers are: mend it, or"):
+        load_task("jsonl", data=data, answers="gsm8k")  # it could never be right
+    with pytest.raises(
+        TaskError, match=f"'stories' makes its own problems and reads no file: --task jsonl reads {data}"
+    ):
+        load_task("stories", data=data)
     task = load_task("jsonl", data=data, answers="marked_text")
     assert task.size == 2
     assert [(i.id, i.answer) for i in task.items(2, 0)] == [("mine-00000", "2"), ("b", "y")]

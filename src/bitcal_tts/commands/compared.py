@@ -45,9 +45,11 @@ def _verdict(rows: Sequence[Row], tests: Row) -> str:
     mine, best, target = tests["tokens"][0]["method"], tests["best_other"], tests["target"]
     at = {name: row for row in rows if row["target"] in (None, target) and not row["certified"] for name in _names(row)}
     saves = (
-        f"With at most {100 * target:g} % lost, each rule at its best threshold on these items, {mine} saves "
-        f"{100 * at[mine]['savings']:.1f} % of the tokens"
+        f"With at most {100 * target:g} % lost (--target), each rule at its best threshold on these items, {mine} "
+        f"saves {100 * at[mine]['savings']:.1f} % of the tokens"
     )
+    if mine != "settled":
+        saves = f"settled is compared where --profile names its profile. {saves}"
     if best is None:
         return f"{saves}; no other rule that saves any loses so little."
     fewer = next(test["fewer_tokens"] for test in tests["tokens"] if test["against"] == best)
@@ -55,8 +57,8 @@ def _verdict(rows: Sequence[Row], tests: Row) -> str:
     value, *interval = (100 * fewer[key] for key in ("value", "low", "high"))
     word, (low, high) = ("fewer", interval) if value >= 0 else ("more", [-end for end in reversed(interval)])
     told = (
-        f"{saves}, the best other rule, {best}, {100 * at[best]['savings']:.1f} %: {abs(value):.1f} % {word} tokens "
-        f"[{low:.1f}, {high:.1f}], accuracy "
+        f"{saves}, the best other rule, {best}, {100 * at[best]['savings']:.1f} %. {mine} needs {abs(value):.1f} % "
+        f"{word} tokens than {best} [{low:.1f}, {high:.1f}]; its accuracy differs by "
         f"{points(accuracy['difference'])} points ({accuracy['verdict']}, corrected p = {accuracy['p_corrected']:.2g})."
     )
     waits = at.get("complete")

@@ -13,6 +13,8 @@ from textwrap import fill
 from typing import Any, TextIO
 
 _EVERY = 15.0  # seconds between lines
+_NUMBERS = 56  # columns that a bar and its numbers take
+_TITLE = 30  # what a title may take at least
 _SETTLING = 2.0  # seconds in which what was there already is counted
 
 
@@ -44,6 +46,9 @@ def progress(title: str, total: int | None, *, quiet: bool, then: str | None = N
         TimeRemainingColumn() if then is None else TextColumn("[cyan]{task.fields[left]}"),
     )
     console = _console()
+    if console.is_terminal and not quiet and len(title) > max(_TITLE, console.width - _NUMBERS):
+        note(title)
+        title = f"{title[: _TITLE - 4]} ..."
     titles = [title] if then is None else [title, then]
     remaining = _Remaining(len(titles) * (total or 0))
     lines = [] if quiet or console.is_terminal else [_Lines(one, total) for one in titles]
@@ -167,6 +172,9 @@ def say(text: str) -> None:
 def suggest(step: str) -> None:
     """What one would do next; a command stays in one piece, so that it can be taken and pasted."""
     line = f"next: {step}"
+    if not step.startswith("bitcal "):
+        say(line)
+        return
     fits = not sys.stdout.isatty() or len(line) <= get_terminal_size().columns
     print(line if fits else f"next:\n{step}")
 

@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=16,
         help="hidden states are compared every k tokens (%(default)s)",
     )
-    options.add_block(parser, f"the batch; {_FEW} where a processor decodes")
+    options.add_block(parser, f"the batch; {_FEW} where a processor decodes, or a server with few slots")
     options.add_probes(parser)
     options.add_ray(parser)
     parser.add_argument("--hidden", action="store_true", help="keep the hidden vectors, not only their cosines")
@@ -101,7 +101,12 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int, *, few_to
     task = build.task_of(args)
     decoding = build.decoding_of(args)
     n = build.items_asked(args, task)
-    task.items(n, args.seed)  # bad options fail before a model is loaded
+    first = task.items(n, args.seed)[0]  # bad options fail before a model is loaded
+    if args.data and args.answers is None and task.format.name == "marked_text" and not args.json:
+        note(
+            f"note: the gold answers are no numbers, such as {first.answer[:60]!r}, and are compared as texts; "
+            "--answers number compares the number in them"
+        )
     cluster = _cluster(args, decoding) if args.ray else None
     engine = cluster or build.engine_of(args)
     with (
@@ -134,8 +139,11 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int, *, few_to
 def _block(args: argparse.Namespace, engine: Any, *, few_together: bool) -> int | None:
     """Items written together, where that is not the batch."""
     block: int | None = args.block
-    if block is None and few_together and engine.describe().get("device") == "cpu":
-        return min(int(args.batch), _FEW)
+    if block is None and few_together:
+        if args.url is not None:  # a server with few slots takes long for a batch
+            return min(int(args.batch), max(_FEW, 4 * int(engine.at_once(args.batch))))
+        if engine.describe().get("device") == "cpu":
+            return min(int(args.batch), _FEW)
     return block
 
 

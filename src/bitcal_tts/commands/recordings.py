@@ -146,7 +146,9 @@ def _tell_answered(folder: Path, traces: Sequence[Trace], task: Task, *, asked: 
     answered = sum(task.format.value(trace.text) is not None for trace in traces)
     if asked or answered < _FEW * len(traces):
         others = "; another format may be right: --answers " + ", ".join(FORMATS)
-        if answered:
+        if answered == len(traces):
+            others = ""
+        elif answered:
             others = "; the others ended at the budget, or answer otherwise (--answers)"
         note(
             f"note: {answered} of {len(traces)} texts in {folder} hold an answer as {task.format.name!r} has it{others}"

@@ -32,6 +32,7 @@ EXAMPLE = """example:
   bitcal replay traces/my-model --answers boxed
 
 Without --out the results go to a folder of their own inside the trace folder."""
+_AGAINST = "saved and lost are against the text as it was written, up to the budget (fixed), which nobody lands"
 _MEASURES = (
     "premature (the paper's): halted before the budget and wrong; lost: of these, what the full decode has right; "
     "rescued: right, where the full decode is wrong"
@@ -78,6 +79,8 @@ def show(description: dict[str, Any], summary: dict[str, Any], *, full: bool) ->
         print_comparisons(summary["comparisons"])
     else:
         print_narrow(rows, title, {(name, budget): risk for (_, name, budget), risk in targets(promises).items()})
+        if any(row["method"] == "landed" for row in rows):
+            print(fill(_AGAINST, NARROW))
         print("all measures and the paired tests: --full, or the page")
 
 

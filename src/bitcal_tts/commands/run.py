@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
     if args.out is None:
         check_writable(folder)
     budgets = args.budgets
-    if args.probes is None and (args.profile or set(args.methods or ()) & {"settled", *RULES}):
+    if args.probes is None and (args.profile or set(args.methods or ()) & {"landed", "settled", *RULES}):
         args.probes = 16  # what these methods do can only be replayed with probes
     record_traces(args, folder / "traces", max(budgets))
     opened = open_recording(folder / "traces", answers=args.answers, declare=options.declared(args))

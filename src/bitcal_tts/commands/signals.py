@@ -154,4 +154,6 @@ def _show_shifts(card: Sequence[dict[str, Any]]) -> None:
                     f"{told['median']:.4f}", f"{told['p95']:.4f}", f"{100 * row['signals']['greedy_agreement']:.2f}",
                 ))  # fmt: skip
     names = ("bits", "signal", "mean", "shift [95 % interval]", "median", "p95", "same choice %")
+    legend = "same choice: tokens of the text that are the model's first choice at these bits"
     print_table(f"Signal card: shift from {card[0]['bits']:g} bits on the same text, N={card[0]['n']}", names, cells)
+    print(legend)

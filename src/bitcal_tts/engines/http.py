@@ -261,10 +261,10 @@ class HttpEngine:
             standing = Standing(self.prompt(request.prompt), self.encode(prefix), prefix)
             return Flight(self, request, sessions[i], standing, decoding, stopped).run()
 
-        yield from _together(one, len(requests), self._at_once(batch_size), stopped)
+        yield from _together(one, len(requests), self.at_once(batch_size), stopped)
 
-    def _at_once(self, asked: int) -> int:
-        """Streams that are open at once: what waits for a slot would look like a server that hangs."""
+    def at_once(self, asked: int) -> int:
+        """Of so many streams, those that are open at once: one that waits for a slot looks like a server that hangs."""
         return min(asked, self._about.slots or asked)
 
     def probe(self, forks: Sequence[Fork], *, batch_size: int = 32) -> Iterator[list[Written]]:
@@ -281,7 +281,7 @@ class HttpEngine:
 
         found: list[dict[int, Written]] = [{} for _ in forks]
         told = 0
-        for i, j, written in _together(one, len(jobs), self._at_once(batch_size), stopped):
+        for i, j, written in _together(one, len(jobs), self.at_once(batch_size), stopped):
             found[i][j] = written
             while told < len(forks) and len(found[told]) == len(forks[told].places):
                 yield [found[told][j] for j in range(len(found[told]))]

@@ -47,9 +47,10 @@ def frontier_figure(result: Row) -> Any:
     """Accuracy against tokens of every method over its own threshold, the best at every cost, as `compare` tells it.
 
     The methods that matter and the rules that save most have a colour and a name, the others are grey: the table has
-    them all. Rules that coincide are drawn once. Rings are the points chosen for a lost-correct rate of 1 %, the cross
-    is what the profile was certified for.
+    them all. Rules that coincide are drawn once. Rings are the points of the table, chosen for its lost-correct rate;
+    the cross is what the profile was certified for.
     """
+    target = result["tests"]["target"] if result["tests"] else _USUAL_TARGET
     figure, axes = plt.subplots(figsize=(7.2, 4.4))
     axes.grid(True, axis="both", alpha=0.3)
     curves = result["curves"]
@@ -71,22 +72,22 @@ def frontier_figure(result: Row) -> Any:
             look |= {"marker": "*", "markersize": 10, "linestyle": ""}
         axes.plot(x, y, label=name, **look)
         for row in result["rows"]:
-            if row["method"] == name and (row["target"] == 0.01 or row["certified"]):
+            if row["method"] == name and (row["target"] == target or row["certified"]):
                 mark: Row = {"marker": "x"} if row["certified"] else {"marker": "o", "markerfacecolor": "none"}
                 color = look["color"]
                 axes.plot(row["avg_tokens"], 100 * row["accuracy"], color=color, markersize=11, zorder=5, **mark)
     highest = max(100 * p["accuracy"] for name in named for p in curves[name])
     seen = [p["tokens"] for curve in curves.values() for p in curve if 100 * p["accuracy"] >= lowest]
-    axes.set(xlabel="tokens a problem, probes and landings included", ylabel="accuracy, %", ylim=(lowest, highest + 1))
+    told = f"rings: chosen for {100 * target:g} % lost; cross: as certified"
+    axes.set_xlabel(f"tokens a problem, probes and landings included\n({told})")
+    axes.set(ylabel="accuracy, %", ylim=(lowest, highest + 1))
     axes.set_xlim(0.9 * min(seen), 1.05 * max(seen))
     axes.set_title("\n".join(textwrap.wrap(result["title"], 80)), fontsize=9)
-    axes.text(
-        0.99, 0.02, "rings: chosen for 1 % lost; cross: as certified", transform=axes.transAxes, ha="right", fontsize=7
-    )
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
 
+_USUAL_TARGET = 0.01
 _OURS = ("settled", "landed", "fixed", "complete")
 _BEST = 6  # rules besides those that have a name in a figure
 

@@ -33,10 +33,16 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[
             f"{only['method']} is right in {_pc(only['accuracy'])} % with {only['avg_tokens']:,.0f} tokens an answer."
         )
     full = at[base]
+    landed = ", and landed where the budget runs out" if base == "landed" else ""
     begin = (
-        f"Decoded to the end, {_pc(full['accuracy'])} % are right with {full['avg_tokens']:,.0f} tokens an answer "
-        f"({'landed, ' if base == 'landed' else ''}budget {budget:,}, N = {full['n']:,})."
+        f"Decoded to the end{landed}, {_pc(full['accuracy'])} % are right with {full['avg_tokens']:,.0f} tokens an "
+        f"answer (budget {budget:,}, N = {full['n']:,})."
     )
+    if not any(row["accuracy"] for row in at.values()):
+        return (
+            f"{begin} Nothing is right under any method, so that nothing can be lost, and this says nothing about "
+            "halting. Are answers written as they are read (--answers)?"
+        )
     end = _cut_off(full) if base == "landed" else ""
     tests = {test["method"]: test for test in comparisons if test["budget"] == budget and test["against"] == base}
     saved = {name: 1 - row["avg_tokens"] / max(1.0, full["avg_tokens"]) for name, row in at.items()}

@@ -17,6 +17,8 @@ from bitcal_tts.tasks.mathematics import same
 
 GSM8K_HUB_ID = "openai/gsm8k"
 MATH_HUB_ID = "HuggingFaceH4/MATH-500"
+_NUMBERS = ("gsm8k", "released")
+"""Formats whose answers are numbers and nothing else."""
 LISTED_FORMATS = {"math": "boxed", "choice": "choice", "code": "code"}
 """Answer formats of tasks that have their own."""
 
@@ -82,21 +84,23 @@ def from_jsonl(name: str, data: str, split: str, answers: str | None = None) -> 
     if len({item.id for item in items}) != len(items):
         raise TaskError(f"{data} gives the same 'id' to several items")
     identity = {"source": path.name, "data_sha256": hashlib.sha256(raw).hexdigest(), "split": split}
-    if name not in LISTED_FORMATS and answers is None:
-        answers = _told_format(items, lines, data)
+    if name not in LISTED_FORMATS and not unanswered:
+        answers = _told_format(items, lines, data, answers)
     return _listed(name, items, identity, answers)
 
 
-def _told_format(items: list[Item], lines: list[int], data: str) -> str:
-    """The format that the gold answers tell: all are numbers, or none is."""
+def _told_format(items: list[Item], lines: list[int], data: str, asked: str | None) -> str:
+    """The format that is asked for, or that the gold answers tell; where it is of numbers, each of them must be one."""
     texts = [(line, item.answer) for line, item in zip(lines, items, strict=True) if as_number(item.answer) is None]
-    if texts and len(texts) < len(items):
+    numbers = len(items) - len(texts)
+    if texts and (asked in _NUMBERS or (asked is None and numbers)):
         line, answer = texts[0]
+        what = f"{asked} answers are" if asked else "another is" if numbers == 1 else f"{numbers} others are"
         raise TaskError(
-            f"{data}, line {line}: the answer {answer[:60]!r} is no number, and {len(items) - len(texts)} others are: "
-            "mend it, or say how answers are written with --answers gsm8k (numbers) or --answers marked_text (texts)"
+            f"{data}, line {line}: the answer {answer[:60]!r} is no number, and {what}: mend it, or compare all "
+            "answers as texts (--answers marked_text) or by the number in them (--answers number)"
         )
-    return "marked_text" if texts else "gsm8k"
+    return asked or ("marked_text" if texts else "gsm8k")
 
 
 def gsm8k_from_hub(split: str) -> Task:

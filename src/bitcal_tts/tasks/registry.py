@@ -25,7 +25,9 @@ TEXTS = "texts"
 """The task of texts that were imported: whatever they were asked."""
 GENERATED = ("gsm_symbolic", "stories")
 """Tasks whose problems are drawn, without end."""
-TASKS = (*GENERATED, "gsm8k", "math", "choice", "code", "codeio", "jsonl")
+_READ = ("gsm8k", "math", "choice", "code", "jsonl")
+"""Tasks whose problems may come from a file."""
+TASKS = (*GENERATED, *_READ, "codeio")
 
 
 def load_task(
@@ -69,13 +71,15 @@ def load_task(
 def _load(name: str, data: str | None, split: str, answers: str | None) -> Task:
     if data is not None and split != "test":
         raise TaskError(f"a file is one split: give the {split} problems in a file of their own, without --split")
+    if data is not None and name not in _READ:
+        raise TaskError(f"the task {name!r} makes its own problems and reads no file: --task jsonl reads {data}")
     if name in GENERATED:
         return _generated(name, split)
     if name == "gsm8k":
         return from_jsonl("gsm8k", data, split) if data else gsm8k_from_hub(split)
     if name == "math":
         return from_jsonl("math", data, split) if data else math_from_hub(split)
-    if name in ("jsonl", "choice", "code"):
+    if name in _READ:
         if data is None:
             more = ", choices" if name == "choice" else ""
             raise TaskError(f"task {name!r} needs --data FILE with a JSON object a line: question, answer{more}")
