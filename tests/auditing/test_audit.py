@@ -485,6 +485,11 @@ def test_the_verdict_is_of_the_risk_nearest_to_the_usual_one_and_says_what_could
     assert verdict([usual, large]) == f"{begun}2 % could be promised with so many texts, saving 15 %."
     few = {**small, "more_items_needed": 1200}
     assert verdict([few, usual, large]).endswith("; to promise 0.5 % takes about 1,200 more texts, and saves less.")
+    none = {**usual, "share": 0.998}
+    oracle = {"method": "oracle", "share": 0.979}
+    said = "settled, aimed at 2 % lost, would have saved nothing to speak of here"
+    assert verdict([none, large, oracle]) == f"{said}; an oracle would save 2.1 %." and verdict([none]) == f"{said}."
+    assert verdict([{**usual, "certified_share": 1.0002}]).endswith("with so many texts, saving 0 %.")
     profile = {**usual, "certified": None}
     assert verdict([profile]).startswith(
         "settled, with the profile's threshold, would have saved 20 % of the tokens and lost "

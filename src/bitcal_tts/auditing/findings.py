@@ -15,6 +15,7 @@ from bitcal_tts.auditing.walking import FOLDS, Walked
 from bitcal_tts.calibration.risk import certify
 from bitcal_tts.evaluation.promises import seen
 from bitcal_tts.evaluation.statistics import wilson
+from bitcal_tts.evaluation.verdict import WORTH
 from bitcal_tts.halting.profile import Profile
 from bitcal_tts.traces.cut import Cut
 from bitcal_tts.traces.looks import LookTable
@@ -237,6 +238,11 @@ def verdict(rows: Sequence[Row]) -> str:
             return f"complete, which stops when the answer is written out, {_saves(row)}: here it is the better rule."
     row = min(gates, key=lambda gate: abs(gate["risk"] - USUAL_RISK))
     risk = f"{100 * row['risk']:g} %"
+    if 1 - row["share"] < WORTH:
+        could = "".join(
+            f"; an oracle would save {_pc(1 - one['share'])} %" for one in rows if one["method"] == "oracle"
+        )
+        return f"settled, aimed at {risk} lost, would have saved nothing to speak of here{could}."
     if row["certified"] is None:
         return f"settled, with the profile's threshold, {_saves(row)}."
     promise = f"{risk} cannot be promised here"
@@ -291,4 +297,4 @@ def _drawn(shape: Row) -> str:
 
 
 def _pc(share: float | None) -> str:
-    return "-" if share is None else f"{round(100 * share, 1):g}"
+    return "-" if share is None else f"{round(100 * share, 1) + 0.0:g}"  # which makes -0 a 0
