@@ -24,7 +24,7 @@ ALLOWED = {
     "evaluation": {"halting", "engines", "tasks", "traces", "files"},
     "serving": {"halting", "engines", "traces", "calibration"},
     "auditing": {"halting", "tasks", "logs", "traces", "calibration", "evaluation"},
-    "tiny": {"tasks"},
+    "tiny": {"halting", "tasks"},
 }
 
 
