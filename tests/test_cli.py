@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import socket
@@ -25,7 +26,7 @@ from bitcal_tts.commands import progress as progress_module
 from bitcal_tts.commands.build import budgets_of
 from bitcal_tts.commands.fit import _show
 from bitcal_tts.commands.progress import progress
-from bitcal_tts.commands.record import next_step
+from bitcal_tts.commands.record import _block, next_step
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.engines.graphs import CaptureWarning
 from bitcal_tts.evaluation.verdict import verdict
@@ -710,6 +711,13 @@ def test_a_recording_suggests_what_it_can_certify(n: int, step: str) -> None:
         manifest=SimpleNamespace(n=n), description={"split": "calibration", "probes": {"every": 16}}
     )
     assert next_step(store, Path("here")) == step
+
+
+@pytest.mark.parametrize(("slots", "block", "kept"), [(4, None, 25), (8, None, 32), (1000, None, 100), (8, 7, 7)])
+def test_a_server_with_few_slots_keeps_few_items_at_a_time(slots: int, block: int | None, kept: int) -> None:
+    args = argparse.Namespace(block=block, batch=100)
+    server = SimpleNamespace(at_once=lambda asked: min(asked, slots))
+    assert _block(args, server, few_together=True) == kept
 
 
 def test_a_processor_keeps_fewer_items_at_a_time_than_it_decodes(tmp_path: Path) -> None:

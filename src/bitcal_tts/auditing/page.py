@@ -57,20 +57,21 @@ def render(parts: Sequence[FilePart], subtitle: str) -> str:
     told = {
         "TITLE": html.escape(f"Audit of {names}"),
         "SUBTITLE": html.escape(subtitle),
-        "FILES": "\n".join(map(_file, parts)),
+        "FILES": "\n".join(_file(part, legend=part is parts[0]) for part in parts),
     }
     return re.sub(r"@([A-Z]+)@", lambda match: told[match[1]], template)
 
 
-def _file(part: FilePart) -> str:
+def _file(part: FilePart, *, legend: bool) -> str:
     shape = part.shape
     who = html.escape(f"{shape['file']}: {shape['model'] or 'unknown model'}, {shape['n']:,} texts")
     sentences = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in part.sentences)
     examples = "".join(map(_example, part.examples))
     if examples:
         examples = f'<p class="soft">{_LEGEND}</p>{examples}'
+    told = f'<p class="soft">{html.escape(LEGEND)}</p>' if legend else ""
     verdict = f"<p><strong>{html.escape(part.verdict)}</strong></p>"
-    return f"<h2>{who}</h2>{verdict}{_table(part.rows)}{_bar(shape)}<ul>{sentences}</ul>{examples}"
+    return f"<h2>{who}</h2>{verdict}{_table(part.rows)}{told}{_bar(shape)}<ul>{sentences}</ul>{examples}"
 
 
 def _bar(shape: Row) -> str:
@@ -92,8 +93,7 @@ def _table(rows: Sequence[Row]) -> str:
     for row in rows:
         ours = ' class="ours"' if row["method"] == "settled" else ""
         body.append(f"<tr{ours}>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells(row))}</tr>")
-    table = f'<div class="wide"><table><tr>{head}</tr>{"".join(body)}</table></div>'
-    return f'{table}<p class="soft">{html.escape(LEGEND)}</p>'
+    return f'<div class="wide"><table><tr>{head}</tr>{"".join(body)}</table></div>'
 
 
 def _example(example: Example) -> str:

@@ -140,8 +140,9 @@ def _block(args: argparse.Namespace, engine: Any, *, few_together: bool) -> int 
     """Items written together, where that is not the batch."""
     block: int | None = args.block
     if block is None and few_together:
-        if args.url is not None:  # a server with few slots takes long for a batch
-            return min(int(args.batch), max(_FEW, 4 * int(engine.at_once(args.batch))))
+        at_once = getattr(engine, "at_once", None)  # of a server: one with few slots takes long for a batch
+        if at_once is not None:
+            return min(int(args.batch), max(_FEW, 4 * int(at_once(args.batch))))
         if engine.describe().get("device") == "cpu":
             return min(int(args.batch), _FEW)
     return block
