@@ -633,7 +633,8 @@ def test_where_no_answer_is_known_a_text_is_right_as_it_ends(
     folder = str(tmp_path / "traces")
     assert main(["import", str(log), "--bits", "4", "--answers", "gsm8k", "--out", folder]) == 0
     said = capsys.readouterr().out
-    assert f"next: bitcal fit {folder} --label final --risk 0.02" in said and ", 4 bits)" in said
+    few = "with 90 texts or more, for fewer certify nothing"
+    assert f"{few}: bitcal fit {folder} --label final --risk 0.05" in said and ", 4 bits)" in said
     assert main(["import", str(log), "--answers", "gsm8k", "--out", folder + "-16"]) == 0
     assert "16 bits, for nobody said otherwise: --bits)" in capsys.readouterr().out
     assert main(["replay", folder, "--methods", "fixed,complete"]) == 0
@@ -733,6 +734,12 @@ def test_a_log_is_replayed_with_what_can_be_known_of_it(
     folder = str(tmp_path / "traces")
     assert main(["import", str(log), "--bits", "4", "--out", folder]) == 0
     assert "next: bitcal fit" in capsys.readouterr().out
+    few = tmp_path / "few.jsonl"
+    few.write_text("\n".join(log.read_text().splitlines()[:20]))
+    assert main(["import", str(few), "--bits", "4", "--out", str(tmp_path / "few")]) == 0
+    said = capsys.readouterr().out
+    assert f"next: with a profile already: bitcal replay {tmp_path / 'few'}" in said
+    assert "with 50 texts or more, for fewer certify nothing: bitcal fit" in said
     assert main(["replay", folder, "--json"]) == 0
     told = capsys.readouterr()
     assert "adaptive and bitcal_tts cannot be replayed: left out" in told.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,19 @@ def test_replay_compare_explain_and_import_with_the_traces_extra_alone(
     record = str(sorted((shared / "released_results").glob("exp_*.jsonl"))[0])
     assert "released records" in run(small, "import", record)
     assert "weight precisions here: none" in run(small, "doctor")
+    told = run(small, "compare", folder, "--methods", "fixed,stated", "--out", str(tmp_path / "c"))
+    assert (tmp_path / "c" / "compare.json").exists() and "for the figure: pip install '.[report]'" in told
+    assert not (tmp_path / "c" / "frontier.png").exists()
+    assert "replay" in run(small, "completion", "bash")  # of the commands that can run
+
+
+def test_what_an_audit_lacks_is_said_before_it_reads(small: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join([json.dumps({"question": "1 + 1?", "response": "#### 2", "answer": "2"})] * 3))
+    done = subprocess.run(
+        [str(small), "-I", "-m", "bitcal_tts.cli", "audit", str(log)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "this needs the package lightgbm" in done.stderr and "reading" not in done.stderr
 
 
 def test_fit_and_report_with_their_extras(
@@ -65,7 +79,7 @@ def test_fit_and_report_with_their_extras(
     python = environment(tmp_path_factory.mktemp("more") / "venv", ["traces", "fit", "report"])
     folder, profile, out = str(stories), str(tmp_path / "p.json"), str(tmp_path / "o")
     told = run(python, "fit", folder, "--risk", "0.3", "--confidence", "0.8", "--out", profile)
-    assert "profile: " in told and "next: bitcal replay" in told
+    assert "profile: " in told and "bitcal replay TRACES" in told
     assert "settled" in run(python, "replay", folder, "--profile", profile, "--out", out)
     assert "report.html" in run(python, "report", out)
     code = "import sys, bitcal_tts.commands.report, bitcal_tts.commands.fit; print('torch' in sys.modules)"

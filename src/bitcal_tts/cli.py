@@ -9,6 +9,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -196,6 +197,16 @@ def parser_for(names: Collection[str], arguments: Sequence[str] = ()) -> tuple[_
 def _module(command: str) -> Any:
     """`import` is a word of the language, so its file has another name."""
     return import_module(f"bitcal_tts.commands.{command.replace('-', '_')}{'_' * iskeyword(command)}")
+
+
+def that_can_run() -> list[str]:
+    """Commands for which everything is installed."""
+    found = []
+    for name in COMMANDS:
+        with suppress(ModuleNotFoundError):
+            _module(name)
+            found.append(name)
+    return found
 
 
 def _fill(sub: argparse.ArgumentParser, name: str, arguments: list[str]) -> None:

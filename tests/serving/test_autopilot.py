@@ -281,9 +281,11 @@ def test_what_stands_is_remembered_with_its_own_scorer(tmp_path: Path) -> None:
 
 def test_what_is_being_tried_is_told_while_learning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = Pilot(SETTING, Terms(0.05), Memory(tmp_path), chance=lambda: 0.999)
+    assert "it has just begun" in " ".join(in_words(one.status()))
     one.state.learned = 150
     told = " ".join(in_words(one.status()))
-    assert "it has just begun" in told and "(the next scorer is due at 150)" in told and "strictest" not in told
+    assert "150 of the 150 requests that the first scorer takes have been learned from" in told
+    assert "(the next scorer is due at 150)" in told and "strictest" not in told
     of = one_threshold()
     monkeypatch.setattr("bitcal_tts.serving.pilot.fit_round", lambda *_: of)
     with ThreadPoolExecutor(1) as apart:
@@ -294,7 +296,10 @@ def test_what_is_being_tried_is_told_while_learning(tmp_path: Path, monkeypatch:
     assert "scorer 1 fitted on 150 requests; stops are being tried" in told and "just begun" not in told
     assert "(the next scorer is due at 450); tried on 3, of which the strictest threshold has lost 1" in told
     assert f"net of all that finding out took, {percent(one.status()['net'])} saved so far" in told
-    assert one.status()["net"] < 0
+    assert one.status()["net"] < 0 and "proven" not in told
+    of.costs[0], of.passed = [100, 100], 1  # proven, and saves nothing
+    assert of.served is None
+    assert "what is proven so far saves nothing to speak of, and is not promised" in " ".join(in_words(one.status()))
 
 
 def test_a_scorer_is_never_taken_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

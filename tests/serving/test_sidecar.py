@@ -22,6 +22,7 @@ import pytest
 from short_task import short_task
 from sidecar import Running
 
+from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.commands import serve
 from bitcal_tts.commands.served import policy_of
 from bitcal_tts.engines.base import Request
@@ -374,6 +375,16 @@ def test_a_profile_of_something_else_is_refused_at_the_start(running: Any) -> No
     serve.add_options(parser)
     args = parser.parse_args(["--upstream", "any", "--profile", str(profile), "--budget", "1536"])
     with pytest.raises(ProfileError, match=r"does not hold here: fitted for engine 'transformers', this is 'llama.cpp"):
+        policy_of(args, running.engine)
+
+
+def test_a_profile_of_logs_is_never_served(running: Any, tmp_path: Path) -> None:
+    own = load_profile(Path(__file__).parents[2] / "results/box/profiles/tiny-15m-0.01.json")
+    save_profile(tmp_path / "p.json", replace(own, identity=own.identity.with_known(engine="log")))
+    parser = argparse.ArgumentParser()
+    serve.add_options(parser)
+    args = parser.parse_args(["--upstream", "any", "--profile", str(tmp_path / "p.json")])
+    with pytest.raises(ProfileError, match="was fitted on logs, .* is never served. Fit one on what was recorded"):
         policy_of(args, running.engine)
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from textwrap import fill
@@ -112,6 +113,8 @@ def run(args: argparse.Namespace) -> None:
     if args.jobs is not None and args.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
     served = _served(args)
+    if served is None:
+        import_module("lightgbm")  # where it is not installed, that is said before the texts are read
     if len(set(args.files)) < len(args.files):
         raise ValueError("a file is named twice: each is audited once")
     named = Counter(path.name for path in args.files)

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import hashlib
+import importlib.util
 import itertools
 import json
 import math
@@ -17,7 +18,7 @@ from typing import Any
 from bitcal_tts import __version__
 from bitcal_tts.commands import build, options
 from bitcal_tts.commands.compared import show
-from bitcal_tts.commands.progress import note, progress, suggest
+from bitcal_tts.commands.progress import note, progress, say, suggest
 from bitcal_tts.commands.recordings import Opened, open_recording
 from bitcal_tts.commands.replay import ended, title_of
 from bitcal_tts.evaluation.comparison import BASELINES, compare
@@ -31,6 +32,7 @@ from bitcal_tts.halting.parameters import UnreachableStopWarning
 from bitcal_tts.halting.rules import RULES
 from bitcal_tts.halting.settled import Settled
 from bitcal_tts.halting.signals import Signal
+from bitcal_tts.halting.words import install_command
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.parallel import Tick, in_shares
 from bitcal_tts.traces.trace import Trace, TraceError
@@ -72,22 +74,25 @@ def run(args: argparse.Namespace) -> None:
     if args.target not in (None, *TARGETS):
         raise ValueError(f"target must be one of {', '.join(map(str, TARGETS))}, got {args.target}")
     asked = _ask(args)
+    drawn = importlib.util.find_spec("matplotlib") is not None
     there = None if args.out is None or args.overwrite else _found_before(args.out / "compare.json", asked)
     result = there or _compared(asked, args)
     if args.out and there is None:
-        from bitcal_tts.evaluation.drawing import draw_to
-        from bitcal_tts.evaluation.evidence import frontier_figure
-
         args.out.mkdir(parents=True, exist_ok=True)
         write_json(args.out / "compare.json", {"schema": 1, "key": asked.key, **result})
-        draw_to(args.out / "frontier", lambda: frontier_figure(result))
+        if drawn:
+            from bitcal_tts.evaluation.drawing import draw_to
+            from bitcal_tts.evaluation.evidence import frontier_figure
+
+            draw_to(args.out / "frontier", lambda: frontier_figure(result))
     if args.json:
         print(json.dumps({"schema": 1, **result}))
         return
     show(result, full=args.full)
     if args.out:
         word = "written" if there is None else "as before, from"
-        print(f"{word}: {args.out / 'compare.json'} and {args.out / 'frontier.png'}")
+        figure = f" and {args.out / 'frontier.png'}" if drawn else f"; for the figure: {install_command('report')}"
+        say(f"{word}: {args.out / 'compare.json'}{figure}")
     else:
         suggest("the same with --out FOLDER for compare.json and the figure: nothing was written")
 

@@ -92,7 +92,7 @@ def _print_points(title: str, rows: Sequence[Row]) -> None:
         (
             " = ".join(_names(row)),
             "certified" if row["certified"] else "" if row["target"] is None else f"{100 * row['target']:g} %",
-            ("never stops" if row["certified"] else "") if row["threshold"] is None else f"{row['threshold']:.3g}",
+            ("never stops" if row["certified"] else "") if row["threshold"] is None else _typed(row["threshold"]),
             ", ".join(f"{name} {_short(value)}" for name, value in row["setting"].items()),
             f"{100 * row['accuracy']:.1f}",
             f"{100 * row['savings']:.1f}",
@@ -103,6 +103,13 @@ def _print_points(title: str, rows: Sequence[Row]) -> None:
     ]
     names = ("method", "target", "threshold", "setting", "accuracy %", "saved %", "probes free", "lost %")
     print_table(title, names, cells)
+
+
+def _typed(threshold: float) -> str:
+    """In as many digits as tell it from the whole number next to it, so that it can be set."""
+    if threshold >= 100:
+        return f"{threshold:.0f}"
+    return f"{threshold:.3g}" if threshold == round(threshold) or float(f"{threshold:.3g}") % 1 else f"{threshold:.9g}"
 
 
 def _short(value: Any) -> str:

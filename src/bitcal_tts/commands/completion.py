@@ -22,9 +22,9 @@ def run(args: argparse.Namespace) -> None:
     """Print the script."""
     import shtab
 
-    from bitcal_tts.cli import COMMANDS, parser_for
+    from bitcal_tts.cli import parser_for, that_can_run
 
-    parser, filled = parser_for(COMMANDS)
+    parser, filled = parser_for(that_can_run())
     for one in filled.values():
         for action in one._actions:
             if action.type is Path:

@@ -191,7 +191,7 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
     for told in judging:
         title = f"\nLooks of {told['method']}: it stops where the score reaches {told['threshold']:.4g}"
         console.print(Text(title, style="bold"))
-        console.print(_looks_table(told) if told["decisions"] else "nowhere: the text has none")
+        console.print(_looks_table(told) if told["decisions"] else "none: nothing in the text is one for this rule")
     # One that never halts has nothing to decide.
     others = [
         told

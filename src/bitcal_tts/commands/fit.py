@@ -155,9 +155,9 @@ def _starter(recordings: Sequence[Recording]) -> Profile:
 def _next_step(profile: Profile, path: Path) -> str:
     """What one would do with a profile."""
     if any(told["certified"] and "handed_to" in told for told in profile.evidence.values()):
-        return f"bitcal cascade FIRST SECOND --profile {path}, on problems that it was not fitted on"
+        return f"on problems that it was not fitted on: bitcal cascade FIRST SECOND --profile {path}"
     if any(told["certified"] for told in profile.evidence.values()):
-        return f"bitcal replay TRACES --profile {path}, on problems that it was not fitted on"
+        return f"on problems that it was not fitted on: bitcal replay TRACES --profile {path}"
     if all(told["more_items_needed"] is None for told in profile.evidence.values()):
         return "a larger --risk, or --kind, --looks and --features that judge better: more items would not help"
     if profile.identity.is_log:

@@ -40,7 +40,7 @@ A log is JSONL, JSON, CSV or Parquet, plain or compressed, with a question, a re
 names, or a chat log with or without log-probabilities. Records that the paper released (in its own repository) are told
 by their columns, and their numbers are computed as the paper's were (docs/reproducing-the-paper.md)."""
 
-_RISK, _CONFIDENCE = 0.02, 0.9  # of the fit that is told of as the next step
+_RISKS, _CONFIDENCE = (0.02, 0.05), 0.9  # of the fit that is told of as the next step: the first that is within reach
 _BITS = 16.0  # of a model, where nobody says
 METHOD_ORDER = ("fixed", "adaptive", "bitcal_tts")
 
@@ -164,9 +164,11 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         kind = FORMATS[log.answers].values
         starter = load_starter(kind) if kind and gold else None
         starts = starter is not None and starter.is_new_to(asked)
-        least = fewest_items(_RISK, _CONFIDENCE, scorer_is_known=starts)
+        enough = [risk for risk in _RISKS if log.n >= fewest_items(risk, _CONFIDENCE, scorer_is_known=starts)]
         how = " --from starter" if starts else "" if gold else " --label final"
-        if log.n < least:
-            say(f"fewer than {least} texts certify nothing at a risk of {_RISK:g}")
-        suggest(f"bitcal fit {folder}{how} --risk {_RISK:g} --out {folder.name}-profile.json")
+        risk = enough[0] if enough else _RISKS[-1]
+        fit = f"bitcal fit {folder}{how} --risk {risk:g} --out {folder.name}-profile.json"
+        least = fewest_items(risk, _CONFIDENCE, scorer_is_known=starts)
+        replay = f"with a profile already: bitcal replay {folder} --profile FILE"
+        suggest(fit if enough else f"{replay}, or with {least} texts or more, for fewer certify nothing: {fit}")
     return {"folder": str(folder), "n": log.n, "skipped": log.faults, "answers": log.answers, "signals": str(signals)}

@@ -99,7 +99,8 @@ def add_engine_options(group: Any) -> None:
 
 
 def add_method_options(
-    parser: argparse.ArgumentParser, usual: str = "the paper's three and complete; settled too with --profile"
+    parser: argparse.ArgumentParser,
+    usual: str = "the paper's three and complete; landed too where traces were probed, settled with --profile",
 ) -> None:
     """Which methods, with which parameters.
 

@@ -34,7 +34,6 @@ def progress(title: str, total: int | None, *, quiet: bool, then: str | None = N
         Progress,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
     )
 
     columns = (
@@ -43,7 +42,7 @@ def progress(title: str, total: int | None, *, quiet: bool, then: str | None = N
         MofNCompleteColumn(),
         TextColumn("{task.fields[tokens]}"),
         TimeElapsedColumn(),
-        TimeRemainingColumn() if then is None else TextColumn("[cyan]{task.fields[left]}"),
+        TextColumn("[cyan]{task.fields[left]}"),
     )
     console = _console()
     if console.is_terminal and not quiet and len(title) > max(_TITLE, console.width - _NUMBERS):

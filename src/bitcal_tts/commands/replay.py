@@ -127,7 +127,7 @@ def replay_recording(
         whole = row["method"] == "fixed" and row["budget"] == description["budget"] and took["seconds"] > 0
         row["seconds_per_item"] = took["seconds"] / took["items"] if whole else None
         row["joules_per_item"] = None if took["joules"] is None else took["joules"] / took["tokens"] * row["avg_tokens"]
-        row["joules_measured"] = whole
+        row["joules_measured"] = whole and row["joules_per_item"] is not None
     summary: dict[str, Any] = {"rows": rows, "comparisons": compare(done), "recording": took}
     summary["promises"] = [promise for promise in promises if promise is not None]
     drifted = {m.parameters.budget: m.monitor.drifted for m in methods if getattr(m, "monitor", None) is not None}

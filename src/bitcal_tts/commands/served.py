@@ -32,6 +32,12 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
     if args.escalate_after is not None and not 0 < args.escalate_after < args.budget:
         raise ValueError(f"--escalate-after must be 1 to the budget, {args.budget}; got {args.escalate_after}")
     own = load_profile(args.profile) if args.profile else _demo_profile(args, engine) if args.demo else None
+    if own is not None and own.identity.is_log:
+        raise ProfileError(
+            f"{args.profile} was fitted on logs, of which nobody knows what wrote them: it can be replayed on others, "
+            "and is never served. Fit one on what was recorded from this server (bitcal record --url), or let --risk "
+            "earn one"
+        )
     usual = args.method or ("complete" if own is None else "settled")
     told = declared(args)
     answers = args.answers or "number"

@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> None:
     recorded = []
     for store in stores:
         traces = store.read()[: args.n]
-        recorded.append({**_headline(store.description), **_reliability(args, store.description, traces)})
+        where = {"traces": str(store.folder)}
+        recorded.append({**_headline(store.description), **where, **_reliability(args, store.description, traces)})
     card = _card(args, stores[0]) if args.rescore else []
     result = {"schema": 1, "recorded": recorded, "rescored": card}
     if args.out:
@@ -127,8 +128,10 @@ def _card(args: argparse.Namespace, store: Any) -> list[dict[str, Any]]:
 
 
 def _show(rows: Sequence[dict[str, Any]], title: str) -> None:
-    names = ("model", "bits", "boundaries", "looks", "right %", "mean c", "AUROC", "ECE", "Brier")
+    names = ("bits", "boundaries", "looks", "right %", "mean c", "AUROC", "ECE", "Brier")
     cells = []
+    # Folders of one model at one precision are told apart by their names.
+    first = "model" if len({(row["model"], row["bits"]) for row in rows}) == len(rows) else "traces"
     for row in rows:
         for key, label in (("all_boundaries", "all"), ("answered", "with an answer")):
             told = row[key]
@@ -136,10 +139,10 @@ def _show(rows: Sequence[dict[str, Any]], title: str) -> None:
                 continue
             area = "none" if told["auroc"] is None else f"{told['auroc']:.3f}"
             cells.append((
-                row["model"], f"{row['bits']:g}", label, f"{told['n']:,}", f"{100 * told['share_right']:.1f}",
+                row.get(first, row["model"]), f"{row['bits']:g}", label, f"{told['n']:,}", f"{100 * told['share_right']:.1f}",
                 f"{told['mean_score']:.3f}", area, f"{told['ece']:.3f}", f"{told['brier']:.3f}",
             ))  # fmt: skip
-    print_table(title, names, cells)
+    print_table(title, (first, *names), cells)
 
 
 def _show_shifts(card: Sequence[dict[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from bitcal_tts.evaluation.tables import ENERGY, joules_cell, lost_cell, points
 
 Row = dict[str, Any]
-_WORDS = ("model", "method", "against", "verdict", "signal", "boundaries", "rule", "setting")
+_WORDS = ("model", "traces", "method", "against", "verdict", "signal", "boundaries", "rule", "setting")
 
 
 NARROW = 80

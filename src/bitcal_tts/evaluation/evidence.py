@@ -78,7 +78,7 @@ def frontier_figure(result: Row) -> Any:
                 axes.plot(row["avg_tokens"], 100 * row["accuracy"], color=color, markersize=11, zorder=5, **mark)
     highest = max(100 * p["accuracy"] for name in named for p in curves[name])
     seen = [p["tokens"] for curve in curves.values() for p in curve if 100 * p["accuracy"] >= lowest]
-    told = f"rings: chosen for {100 * target:g} % lost; cross: as certified"
+    told = f"lines: thresholds that no other beats; rings: chosen for {100 * target:g} % lost; cross: as certified"
     axes.set_xlabel(f"tokens a problem, probes and landings included\n({told})")
     axes.set(ylabel="accuracy, %", ylim=(lowest, highest + 1))
     axes.set_xlim(0.9 * min(seen), 1.05 * max(seen))

@@ -40,8 +40,8 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[
     )
     if not any(row["accuracy"] for row in at.values()):
         return (
-            f"{begin} Nothing is right under any method, so that nothing can be lost, and this says nothing about "
-            "halting. Are answers written as they are read (--answers)?"
+            f"{begin} At that budget nothing is right under any method, so that nothing can be lost, and this says "
+            "nothing about halting. Are answers written as they are read (--answers)?"
         )
     end = _cut_off(full) if base == "landed" else ""
     tests = {test["method"]: test for test in comparisons if test["budget"] == budget and test["against"] == base}

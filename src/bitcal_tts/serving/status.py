@@ -7,7 +7,7 @@ from typing import Any
 
 from bitcal_tts.calibration.anytime import Mean, needed, rate_interval
 from bitcal_tts.halting.words import percent
-from bitcal_tts.serving.state import Counts, Terms
+from bitcal_tts.serving.state import Counts, State, Terms
 
 
 def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
         "setting": remembered["setting"],
         "phase": "learning" if served is None else "stopping",
         "since": told["since"],
-        "why": told["why"],
+        "why": told["why"] if of is not None or not told["learned"] else _first(told),
         "risk": terms.risk,
         "confidence": terms.confidence,
         "requests": Counts(**counts).requests,
@@ -55,6 +55,13 @@ def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _first(told: dict[str, Any]) -> str:
+    """What is waited for before anything can be tried."""
+    if told["why"] != State.why:
+        return str(told["why"])
+    return f"{told['learned']} of the {told['due']} requests that the first scorer takes have been learned from"
+
+
 def _trial(one: dict[str, Any]) -> str:
     """How the scorer does that is being tried: at its strictest threshold, which has to hold first."""
     if not one["thresholds"]:
@@ -65,6 +72,11 @@ def _trial(one: dict[str, Any]) -> str:
 
 def _interval(low: float, high: float) -> str:
     return f"[{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _style(setting: dict[str, Any]) -> str:
+    """Thinking, or not, where that is known."""
+    return f", {setting['style']}" if isinstance(setting.get("style"), str) else ""
 
 
 def _requests(n: int) -> str:
@@ -81,6 +93,10 @@ def in_words(one: dict[str, Any]) -> list[str]:
     if shadow is None:
         lines.append(f"to be promised: {promise}; it takes {one['at_least']} tries without a loss, or more with some")
         lines.append(f"learned from {_requests(one['learned'])} (the next scorer is due at {one['due']}){_trial(one)}")
+        if any(threshold["promised"] for threshold in one["thresholds"]):
+            lines.append(
+                "what is proven so far saves nothing to speak of, and is not promised: looser ones are being tried"
+            )
         lines.append(f"net of all that finding out took, {percent(one['net'])} saved so far")
     else:
         lost, n = shadow["lost"], shadow["n"]
@@ -94,9 +110,10 @@ def in_words(one: dict[str, Any]) -> list[str]:
             lines.append(
                 f"that promise stands while a scorer that may save more is tried, on {_requests(tried)} so far"
             )
+    who = f"{setting.get('model')} at {setting['bits']:g} bits{_style(setting)}"
+    asked = f"temperature {setting.get('temperature')}, budget {setting.get('budget')} (setting {one['name']})"
     lines.append(
-        f"{setting.get('model')} at {setting['bits']:g} bits, temperature {setting.get('temperature')}, budget "
-        f"{setting.get('budget')}: {_requests(one['requests'])}, {counts['stopped']} stopped, "
-        f"{counts['watched']} watched, {counts['trial_tokens']} tokens of side requests"
+        f"{who}, {asked}: {_requests(one['requests'])}, {counts['stopped']} stopped, {counts['watched']} watched, "
+        f"{counts['trial_tokens']} tokens of side requests"
     )
     return lines

@@ -113,7 +113,7 @@ def probe_at(trace: Trace, tokens: int) -> Probe:
     if tokens not in trace.probes:
         raise TraceError(
             f"item {trace.item.id!r} was not probed after {tokens} tokens, where a method ends it: "
-            "record with --probes 16, or --set every to a multiple of what was recorded"
+            "record with --probes 16, or leave chunk_size as it is and --set every to a multiple of what was recorded"
         )
     return trace.probes[tokens]
 
@@ -201,5 +201,5 @@ def check_format(method: Controller, task: Task) -> None:
     if method.parameters.answers != task.format.name:
         raise ValueError(
             f"{method.parameters.name} reads {method.parameters.answers!r} answers, the task scores "
-            f"{task.format.name!r}: build the method with answers={task.format.name!r}"
+            f"{task.format.name!r}: both must be the same (a profile reads the answers that it was fitted on)"
         )

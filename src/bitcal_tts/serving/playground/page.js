@@ -154,7 +154,7 @@ function pilotCard(one) {
   facts(list, [
     ["phase", one.phase], [one.phase === "stopping" ? "promised" : "to be promised", `at most ${percent(one.risk, 1)} changed`],
     ["requests", String(one.requests)], ["learned from", String(one.learned)],
-    ...(shadow ? [["lost", `${shadow.lost} of ${shadow.n} [${percent(shadow.lost_low, 1)}, ${percent(shadow.lost_high, 1)}]`], ["a stop saves", percent(shadow.saved)]] : [["next scorer at", String(one.due)], ...(strictest ? [["lost at the strictest threshold", `${strictest.losses} of ${strictest.n}`]] : [])]),
+    ...(shadow ? [["lost", `${shadow.lost} of ${shadow.n} [${percent(shadow.lost_low, 1)}, ${percent(shadow.lost_high, 1)}]`], ["a stop saves", percent(shadow.saved)]] : [["next scorer at", String(one.due)], ...(strictest ? [["lost at the strictest threshold", `${strictest.losses} of ${strictest.n}`], ...(strictest.promised ? [["proven so far", "what saves nothing"]] : [])] : [])]),
     ["net saved, what it asked counted", percent(one.net, 1)],
   ]);
   const bar = -Math.log(one.level), points = one.history.filter((p) => p.epoch === one.epoch);
@@ -167,12 +167,12 @@ function pilotCard(one) {
   const bottom = Math.min(0, ...saved.map((p) => p[1]));
   const charts = make("div", { class: "charts" });
   if (points.length > 1) {
-    charts.append(make("div", {}, make("h3", {}, "Evidence for each threshold; above the line it is promised"), chart(curves, { bar, high: top, xlabel: "requests" })));
+    charts.append(make("div", {}, make("h3", {}, "Evidence for each threshold; above the line it is proven, and promised where it saves tokens"), chart(curves, { bar, high: top, xlabel: "requests" })));
     charts.append(make("div", {}, make("h3", {}, "Net savings so far"), chart([saved], { low: bottom, high: Math.max(0.1, ...saved.map((p) => p[1])), xlabel: "requests", format: (y) => percent(y) })));
   }
   const events = make("ul", {}, ...one.events.slice(-6).reverse().map((e) => make("li", {}, `${new Date(1000 * e.time).toLocaleTimeString()} ${e.text}`)));
   const s = one.setting;
-  return make("article", { class: "pilot" }, make("h2", {}, `${s.model} at ${s.bits} bits, temperature ${s.temperature}, budget ${s.budget}`), make("p", { class: "decision" }, one.why), list, charts, events);
+  return make("article", { class: "pilot" }, make("h2", {}, `${s.model} at ${s.bits} bits${typeof s.style === "string" ? `, ${s.style}` : ""}, temperature ${s.temperature}, budget ${s.budget}`), make("p", { class: "decision" }, one.why), list, charts, events);
 }
 
 async function watchPilot() {
