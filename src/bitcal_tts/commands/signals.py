@@ -139,8 +139,9 @@ def _show(rows: Sequence[dict[str, Any]], title: str) -> None:
                 continue
             area = "none" if told["auroc"] is None else f"{told['auroc']:.3f}"
             cells.append((
-                row.get(first, row["model"]), f"{row['bits']:g}", label, f"{told['n']:,}", f"{100 * told['share_right']:.1f}",
-                f"{told['mean_score']:.3f}", area, f"{told['ece']:.3f}", f"{told['brier']:.3f}",
+                row.get(first, row["model"]), f"{row['bits']:g}", label, f"{told['n']:,}",
+                f"{100 * told['share_right']:.1f}", f"{told['mean_score']:.3f}", area,
+                f"{told['ece']:.3f}", f"{told['brier']:.3f}",
             ))  # fmt: skip
     print_table(title, (first, *names), cells)
 
