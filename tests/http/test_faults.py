@@ -210,5 +210,6 @@ def test_a_server_of_our_own_that_does_not_end_is_ended(gguf: Path, monkeypatch:
     monkeypatch.setattr(llama_server, "_ENDS_WITHIN", 0.2)
     own = llama_server.OwnServer(gguf, parallel=1, context=256, threads=1)
     os.kill(own._process.pid, signal.SIGSTOP)
+    os.waitpid(own._process.pid, os.WUNTRACED)  # it has stopped: of two signals that wait, the other would come first
     own.close()
     assert own._process.returncode == -signal.SIGKILL
