@@ -171,7 +171,8 @@ def _engine(args: argparse.Namespace, opened: ExitStack) -> HttpEngine:
         note(f"writing {demo.MODEL} as {demo.KIND} and starting llama.cpp")
         file = folder / f"{demo.MODEL}-{demo.KIND}.gguf"
         export_gguf(models.resolve(demo.MODEL), demo.KIND, file)
-        owned = OwnServer(file, parallel=4, context=2 * demo.BUDGET)
+        # One thread is as quick for so small a model, and does not wait for a core that something else has.
+        owned = OwnServer(file, parallel=4, context=2 * demo.BUDGET, threads=1)
         url, template = owned.url, template or demo.TEMPLATE
         args.answers = args.answers or "gsm8k"
         args.budget = min(args.budget or demo.BUDGET, demo.BUDGET)
