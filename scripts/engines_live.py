@@ -62,7 +62,7 @@ def engines(args: argparse.Namespace, folder: Path) -> Iterator[Any]:
             server = OwnServer(path, parallel=8, context=2 * BUDGET)
             yield HttpEngine(server.url, owned=server, template_options=THINKING)
         else:
-            from bitcal_tts.engines.llamacpp import LlamaCppEngine
+            from bitcal_tts.engines.gguf_engine import LlamaCppEngine
 
             yield LlamaCppEngine(path, template_options=THINKING, hidden=False, threads=args.threads)
 

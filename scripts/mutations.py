@@ -269,7 +269,7 @@ MUTATIONS = (
         "        self._check_that_it_continues()\n", "", "tests/http/test_chat.py",
     ),
     Mutation(
-        "a lane keeps the landing of the place before", "engines/llamacpp.py",
+        "a lane keeps the landing of the place before", "engines/gguf_engine.py",
         "            lane.cut(end)\n", "", "tests/llamacpp",
     ),
     Mutation(

@@ -142,6 +142,22 @@ def test_the_page_works_from_disk(run_folder: Path, browser: Any, width: int) ->
     page.close()
 
 
+def test_where_no_entropies_are_known_none_are_shown(run_folder: Path, browser: Any, tmp_path: Path) -> None:
+    log, traces = tmp_path / "log.jsonl", str(tmp_path / "traces")
+    log.write_text(json.dumps({"question": "What is 3 + 4?", "response": "3 + 4 = 7.\n#### 7\nYes.", "gold": "7"}))
+    assert main(["import", str(log), "--bits", "4", "--out", traces, "--json"]) == 0
+    assert main(["replay", traces, "--methods", "fixed,complete", "--out", str(tmp_path / "run"), "--json"]) == 0
+    assert main(["report", str(tmp_path / "run")]) == 0
+    for folder, known in ((tmp_path / "run", False), (run_folder, True)):
+        page = browser.new_page()
+        page.goto((folder / "report.html").as_uri())
+        assert page.get_by_text("Shading is the entropy").is_visible() is known
+        assert page.get_by_text("after the chosen method's end is pale").is_visible()
+        tokens = page.locator("#text span[title^=token]")
+        assert tokens.count() > 1 and ("entropy" in tokens.first.get_attribute("title")) is known
+        page.close()
+
+
 def test_the_page_is_dark_where_that_is_asked_for(run_folder: Path, browser: Any) -> None:
     colours = []
     for scheme in ("light", "dark"):

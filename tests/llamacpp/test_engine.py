@@ -17,7 +17,8 @@ from short_task import short_task
 
 from bitcal_tts.cli import main
 from bitcal_tts.engines.base import Decoding, EngineError, Fork, Place, Request
-from bitcal_tts.engines.llamacpp import Halting, LlamaCppEngine
+from bitcal_tts.engines.gguf_engine import LlamaCppEngine
+from bitcal_tts.engines.llamacpp import Halting
 from bitcal_tts.halting.landing import Landing
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.traces.replay import replay

@@ -94,7 +94,7 @@ def _in_process(args: argparse.Namespace, file: Path | None, options: dict[str, 
             f"{args.model if args.model in models.available() else USUAL_MODEL} --gguf Q4_K --out FILE.gguf writes it"
         )
     try:
-        from bitcal_tts.engines.llamacpp import LlamaCppEngine
+        from bitcal_tts.engines.gguf_engine import LlamaCppEngine
     except ImportError as error:
         raise EngineError(
             f"--engine llamacpp needs llama-cpp-python ({error}): pip install llama-cpp-python, which takes some ten "

@@ -32,7 +32,7 @@ from bitcal_tts.halting.parameters import UnreachableStopWarning
 from bitcal_tts.halting.rules import RULES
 from bitcal_tts.halting.settled import Settled
 from bitcal_tts.halting.signals import Signal
-from bitcal_tts.halting.words import install_command
+from bitcal_tts.installing import install_command
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.parallel import Tick, in_shares
 from bitcal_tts.traces.trace import Trace, TraceError

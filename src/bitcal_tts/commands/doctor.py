@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from bitcal_tts.commands.progress import say
-from bitcal_tts.halting.words import install_command
+from bitcal_tts.installing import install_command
 
 EXAMPLE = """example:
   bitcal doctor

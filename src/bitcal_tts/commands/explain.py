@@ -164,14 +164,14 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
     stops: dict[int, list[str]] = {}
     for told in found["methods"]:
         stops.setdefault(told["left_at"], []).append(told["method"])
-    entropies = [0.0] * len(trace) if trace.entropies is None else trace.entropies
-    for i, (piece, entropy) in enumerate(zip(trace.token_texts, entropies, strict=True), 1):
-        text.append(piece, style=_shade(float(entropy)))
+    shaded = trace.shaded()
+    for i, (piece, entropy) in enumerate(shaded, 1):
+        text.append(piece, style=_shade(entropy))
         if i in stops:
             text.append(f" ◀ {', '.join(stops[i])} ", style="reverse")
     console.print()
     console.print(text)
-    if console.color_system is not None:
+    if console.color_system is not None and any(entropy is not None for _, entropy in shaded):
         scale = "below 0.1  [yellow]to 0.5[/yellow]  [dark_orange]to 1.5[/dark_orange]  [red]above[/red]"
         console.print(f"\n[dim]entropy:[/dim] {scale}")
     console.print(Text("\nWhere each method ends", style="bold"))
@@ -250,8 +250,8 @@ def _told(decision: dict[str, Any]) -> str:
     return reason if number is None else f"{reason} ({number:.2f})"
 
 
-def _shade(entropy: float) -> str:
-    if entropy < 0.1:
+def _shade(entropy: float | None) -> str:
+    if entropy is None or entropy < 0.1:
         return ""
     if entropy < 0.5:
         return "yellow"

@@ -26,7 +26,7 @@ from bitcal_tts.halting.methods import restore
 from bitcal_tts.halting.settled import ProfileWarning
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.store import TraceStore
-from bitcal_tts.traces.trace import Trace, TraceError
+from bitcal_tts.traces.trace import TraceError
 
 EXAMPLE = """example:
   bitcal report runs/tiny-15m-4bit-gsm_symbolic-instruct-t0-s0-n200
@@ -214,16 +214,10 @@ def _browsed_items(run: Run, n: int) -> list[dict[str, Any]]:
             "id": trace.item.id,
             "question": trace.item.question,
             "gold": trace.item.answer,
-            "tokens": [[text, round(entropy, 2)] for text, entropy in _shaded(trace)],
+            "tokens": [[text, entropy and round(entropy, 2)] for text, entropy in trace.shaded()],
             "cells": cells,
         })  # fmt: skip
     return found
-
-
-def _shaded(trace: Trace) -> list[tuple[str, float]]:
-    """Each token's text and entropy; without one it is not shaded."""
-    entropies = [0.0] * len(trace) if trace.entropies is None else trace.entropies.tolist()
-    return list(zip(trace.token_texts, entropies, strict=True))
 
 
 def _telling(folder: Path) -> set[str]:

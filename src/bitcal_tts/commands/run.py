@@ -15,7 +15,7 @@ from bitcal_tts.commands.replay import replay_recording, show
 from bitcal_tts.commands.report import write_report
 from bitcal_tts.halting.methods import parameters_of
 from bitcal_tts.halting.rules import RULES
-from bitcal_tts.halting.words import install_command
+from bitcal_tts.installing import install_command
 from bitcal_tts.tiny import models
 
 EXAMPLE = """example:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bitcal_tts.engines.base import EngineError
 from bitcal_tts.files import write_atomically
-from bitcal_tts.halting.words import install_command
+from bitcal_tts.installing import install_command
 
 TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K", "Q5_0", "Q4_K", "Q4_0", "Q3_K", "Q2_K")
 """What can be written, finest first."""

@@ -14,7 +14,7 @@ from bitcal_tts.halting.exchange import Ask, Directive, End, Force, Tokens
 from bitcal_tts.halting.session import Session
 
 if TYPE_CHECKING:
-    from bitcal_tts.engines.llamacpp import LlamaCppEngine
+    from bitcal_tts.engines.gguf_engine import LlamaCppEngine
 
 
 class LaneRow:

@@ -22,7 +22,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from bitcal_tts.engines.base import EngineError
-from bitcal_tts.halting.words import install_command
+from bitcal_tts.installing import install_command
 
 SMOLLM2 = "smollm2"
 """A public model that a package carries: SmolLM2-135M-Instruct, Q4_1."""

@@ -19,8 +19,3 @@ def words_of(text: str) -> frozenset[str]:
 def percent(share: float) -> str:
     """A share as people read it, to three digits."""
     return f"{100 * share:.3g} %"
-
-
-def install_command(extra: str) -> str:
-    """What installs an optional part; from the clone, for the name on PyPI is another program's."""
-    return f"pip install '.[{extra}]' in the clone"

@@ -11,7 +11,7 @@ from typing import Any
 
 from bitcal_tts.halting.answers import FORMATS, MARKER, as_number, behind_marker
 from bitcal_tts.halting.answers.numbers import number_in
-from bitcal_tts.halting.words import install_command
+from bitcal_tts.installing import install_command
 from bitcal_tts.tasks.base import Item, Task, TaskError, read_template
 from bitcal_tts.tasks.mathematics import same
 

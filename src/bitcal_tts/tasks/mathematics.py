@@ -16,7 +16,7 @@ import threading
 from contextlib import suppress
 from functools import lru_cache
 
-from bitcal_tts.halting.words import install_command
+from bitcal_tts.installing import install_command
 from bitcal_tts.tasks.base import TaskError
 
 SECONDS = 5.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -84,6 +85,12 @@ class Trace:
     def statements(self) -> dict[str | None, dict[int, Statement]]:
         """What it states, and after how many tokens, by what answers look like, as far as that was asked."""
         return {}
+
+    def shaded(self) -> list[tuple[str, float | None]]:
+        """Each token's text and the entropy that it was chosen at; one that nobody knows is None."""
+        entropies = [math.nan] * len(self) if self.entropies is None else self.entropies.tolist()
+        pairs = zip(self.token_texts, entropies, strict=True)
+        return [(text, entropy if math.isfinite(entropy) else None) for text, entropy in pairs]
 
     def text_at(self, tokens: int) -> str:
         """The text of the first `tokens` tokens."""
