@@ -42,6 +42,25 @@ def test_strict_equality_is_exact(one: str, other: str, same: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        ("4.5", "4.5"),
+        ("9/2", "4.5"),
+        ("$4.50", "4.5"),
+        ("-1/20", "-0.05"),
+        ("0.0000001", "0.0000001"),
+        ("1/3", "1/3"),
+        ("1,000,000,000,000,000,000,000.25", "1000000000000000000000.25"),
+        ("7.0", "7"),
+    ],
+)
+def test_a_number_is_told_as_people_write_it(said: str, written: str) -> None:
+    number = FORMATS["number"]
+    assert number.value(f"So the answer is {said}.") == written
+    assert number.equal(written, said)
+
+
+@pytest.mark.parametrize(
     ("text", "complete"),
     [
         ("#### 27", False),  # the number may go on

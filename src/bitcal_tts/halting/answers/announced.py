@@ -11,7 +11,7 @@ from abc import abstractmethod
 
 from bitcal_tts.halting.answers.base import AnswerFormat
 from bitcal_tts.halting.answers.boxed import Boxed, balanced, boxes
-from bitcal_tts.halting.answers.numbers import NUMBER, as_number, number_in
+from bitcal_tts.halting.answers.numbers import NUMBER, as_number, in_digits, number_in
 
 _OPEN = re.compile(r"\\(?:boxed|fbox)\s*\{|#{4,}|<answer>", re.IGNORECASE)
 # What stands before the answer is looked ahead for and taken as a whole: a text may end in thousands of spaces.
@@ -102,13 +102,13 @@ class Number(Announced):
         if number is None:
             first = re.search(r"[-\u2212]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?", announced)
             number = as_number(first[0]) if first else None
-        return None if number is None else str(number)
+        return None if number is None else in_digits(number)
 
     def last_resort(self, tail: str) -> str | None:
         """The last number."""
         found = _LAST_NUMBER.findall(tail)
         number = as_number(found[-1]) if found else None
-        return None if number is None else str(number)
+        return None if number is None else in_digits(number)
 
     def equal(self, one: str, other: str) -> bool:
         """Equal as exact numbers."""

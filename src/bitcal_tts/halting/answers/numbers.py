@@ -17,6 +17,7 @@ _DECORATION = r"(?:[\s$€£*_:=\\(]|#{2,}(?!#)|<[^<>\n]{0,20}>)*"
 _ANNOUNCED = re.compile(rf"{_DECORATION}({_NUMBER})")
 _HUGE = re.compile(r"[eE][-+]?0*[1-9]\d{3}")
 _LONGEST = 1000  # characters of a number
+_MOST_DECIMALS = 18
 _RELEASED_MARKED = re.compile(r"####\s*([-\d,.]+)")
 _RELEASED_ANYWHERE = re.compile(r"-?\d{1,3}(?:,\d{3})*(?:\.\d+)?")
 
@@ -73,6 +74,17 @@ def as_number(text: str) -> Fraction | None:
         return Fraction(plain)
     except (ValueError, ZeroDivisionError):
         return None
+
+
+def in_digits(number: Fraction | int) -> str:
+    """A number as people write it: as a decimal where that has an end, else as a fraction."""
+    for places in range(_MOST_DECIMALS + 1):
+        if 10**places % number.denominator == 0:
+            whole = abs(number * 10**places)
+            digits = str(int(whole)).zfill(places + 1)
+            sign, cut = "-" if number < 0 else "", len(digits) - places
+            return f"{sign}{digits[:cut]}.{digits[cut:]}" if places else f"{sign}{digits}"
+    return f"{number.numerator}/{number.denominator}"
 
 
 def number_in(text: str) -> Fraction | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Protocol
 
 from bitcal_tts.halting.answers.boxed import plain_formula
-from bitcal_tts.halting.answers.numbers import number_in
+from bitcal_tts.halting.answers.numbers import in_digits, number_in
 from bitcal_tts.halting.values.asking import Asking
 from bitcal_tts.halting.values.numbers import Mention, mentions, plain
 
@@ -55,13 +54,7 @@ class Numbers:
     def text(self, value: Hashable) -> str:
         """In digits, as a decimal where it has an end."""
         assert isinstance(value, (int, Fraction))
-        if value.denominator == 1:
-            return str(value.numerator)
-        with suppress(OverflowError):
-            decimal = f"{float(value)}"
-            if Fraction(decimal) == value:
-                return decimal
-        return f"{value.numerator}/{value.denominator}"
+        return in_digits(value)
 
 
 class Expressions(Numbers):
