@@ -18,13 +18,14 @@ def test_the_demo_has_a_promise() -> None:
     """Its profile is tied to the bytes of the file, which must come out the same on every machine."""
     from bitcal_tts.commands import serve
     from bitcal_tts.commands.served import fill_in, policy_of
+    from bitcal_tts.commands.upstreams import engine_of
     from bitcal_tts.serving import demo
 
     parser = argparse.ArgumentParser()
     serve.add_options(parser)
     args = parser.parse_args(["--demo"])
     with ExitStack() as opened:
-        engine = serve._engine(args, opened)
+        engine = engine_of(args, opened)
         with urlopen(f"{engine.url}/v1/models") as told:
             assert json.load(told)["data"][0]["id"] == "tiny-15m-Q4_0.gguf"  # not where it lies for the time being
         policy = policy_of(args, engine)
@@ -43,6 +44,7 @@ def test_a_sidecar_with_a_profile_asks_as_the_profile_was_fitted(
     from bitcal_tts.calibration.store import save_profile
     from bitcal_tts.commands import serve
     from bitcal_tts.commands.served import policy_of
+    from bitcal_tts.commands.upstreams import engine_of
     from bitcal_tts.halting.identity import IdentityError
     from bitcal_tts.halting.profile import ProfileError
     from bitcal_tts.serving import demo
@@ -53,10 +55,10 @@ def test_a_sidecar_with_a_profile_asks_as_the_profile_was_fitted(
     parser = argparse.ArgumentParser()
     serve.add_options(parser)
     with ExitStack() as opened:
-        url = serve._engine(parser.parse_args(["--demo"]), opened).url
+        url = engine_of(parser.parse_args(["--demo"]), opened).url
         for declared, warned in ((["--declare", f"task={demo.TASK}"], False), ([], True)):
             args = parser.parse_args(["--upstream", url, "--profile", str(tmp_path / "p.json"), *declared])
-            engine = serve._engine(args, opened)
+            engine = engine_of(args, opened)
             capsys.readouterr()
             policy = policy_of(args, engine)
             assert (policy.budget, policy.temperature) == (demo.BUDGET, demo.TEMPERATURE)
@@ -70,7 +72,7 @@ def test_a_sidecar_with_a_profile_asks_as_the_profile_was_fitted(
             with pytest.raises((ProfileError, IdentityError), match=wrong):
                 policy_of(args, engine)
         args = parser.parse_args(["--upstream", url, "--profile", str(tmp_path / "p.json"), "--style", "instruct"])
-        assert serve._engine(args, opened).template_options == {"enable_thinking": False}
+        assert engine_of(args, opened).template_options == {"enable_thinking": False}
 
 
 def test_the_demo_refuses_its_profile_for_another_model(gguf: object) -> None:

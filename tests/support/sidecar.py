@@ -20,6 +20,7 @@ class Running:
 
         from bitcal_tts.commands import serve
         from bitcal_tts.commands.served import policy_of
+        from bitcal_tts.commands.upstreams import second_of
         from bitcal_tts.engines.http import HttpEngine
         from bitcal_tts.engines.llama_server import free_port
         from bitcal_tts.serving.app import Sidecar
@@ -34,7 +35,7 @@ class Running:
         self.engine = HttpEngine(upstream_url, bits=args.bits, template_options={"enable_thinking": True})
         self._opened = ExitStack()
         pilot = serve.autopilot_of(args, self._opened)
-        second = serve.second_of(args, self.engine, self._opened)
+        second = second_of(args, self.engine, self._opened)
         self.sidecar = Sidecar(Upstream(self.engine), policy_of(args, self.engine), pilot, second)
         config = uvicorn.Config(self.sidecar.application(), host="127.0.0.1", port=self.port, log_level="error")
         self._server = uvicorn.Server(config)

@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import signal
 import socket
 import sys
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from textwrap import fill
-from typing import Any
 
 import uvicorn
 
 from bitcal_tts.commands import options
 from bitcal_tts.commands.options import API_KEY_VARIABLE, declared
 from bitcal_tts.commands.progress import note
-from bitcal_tts.commands.served import BUDGET, fill_in, fitted_on, policy_of
+from bitcal_tts.commands.served import BUDGET, policy_of
 from bitcal_tts.commands.table import NARROW
-from bitcal_tts.engines.gguf import export_gguf
-from bitcal_tts.engines.http import HttpEngine
-from bitcal_tts.engines.llama_server import OwnServer
-from bitcal_tts.engines.thinking import parse_markers
+from bitcal_tts.commands.upstreams import engine_of, second_of
 from bitcal_tts.files import locked
 from bitcal_tts.halting.methods import parameters_of
 from bitcal_tts.serving import demo
 from bitcal_tts.serving.app import Sidecar
 from bitcal_tts.serving.autopilot import Autopilot
 from bitcal_tts.serving.door import LOCAL
+from bitcal_tts.serving.journal import log_as_json
 from bitcal_tts.serving.memory import TEXTS, Memory, states
 from bitcal_tts.serving.state import Terms
 from bitcal_tts.serving.status import described, in_words
 from bitcal_tts.serving.upstream import Upstream
-from bitcal_tts.tiny import models
 
 EXAMPLE = """example:
   bitcal serve --demo
@@ -126,12 +120,12 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as opened:
         # Being told to end is an end like any other: files and servers of our own are cleared away.
         opened.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)))
-        engine = _engine(args, opened)
+        engine = engine_of(args, opened)
         policy = policy_of(args, engine)
         pilot = autopilot_of(args, opened)
         key = os.environ.get(API_KEY_VARIABLE)
         sidecar = Sidecar(Upstream(engine, api_key=key), policy, pilot, second_of(args, engine, opened))
-        _log_as_json()
+        log_as_json()
         method = "the autopilot" if pilot else policy.build(None, None, args.budget).parameters.name
         note(
             f"serving {engine.describe()['model']} at {engine.bits:g} bits, halted by {method}, at most "
@@ -155,47 +149,6 @@ def _check_port(host: str, port: int) -> None:
     except OSError as error:
         why = str(error.strerror).partition(" (while")[0]  # the address follows, which is said already
         raise ValueError(f"nobody can listen at {host}:{port} ({why}): choose another --port") from None
-
-
-def _engine(args: argparse.Namespace, opened: ExitStack) -> HttpEngine:
-    """The upstream, or a model in the box behind a server of our own."""
-    fill_in(args)
-    fitted = fitted_on(args)["template_options"]
-    template = dict(fitted) if isinstance(fitted, dict) else {}
-    if args.style is not None:
-        template["enable_thinking"] = args.style == "thinking"
-    markers: dict[str, Any] = {} if args.think is None else {"markers": parse_markers(args.think)}
-    url, owned = args.upstream, None
-    if args.demo:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
-        note(f"writing {demo.MODEL} as {demo.KIND} and starting llama.cpp")
-        file = folder / f"{demo.MODEL}-{demo.KIND}.gguf"
-        export_gguf(models.resolve(demo.MODEL), demo.KIND, file)
-        # One thread is as quick for so small a model, and does not wait for a core that something else has.
-        owned = OwnServer(file, parallel=4, context=2 * demo.BUDGET, threads=1)
-        url, template = owned.url, template or demo.TEMPLATE
-        args.answers = args.answers or "gsm8k"
-        args.budget = min(args.budget or demo.BUDGET, demo.BUDGET)
-        args.declare = [f"task={demo.TASK}", *(args.declare or [])]
-    engine = HttpEngine(
-        url, owned=owned, bits=args.bits, api=args.api, template_options=template,
-        api_key=os.environ.get(API_KEY_VARIABLE), **markers,
-    )  # fmt: skip
-    opened.callback(engine.close)
-    return engine
-
-
-def second_of(args: argparse.Namespace, first: HttpEngine, opened: ExitStack) -> Upstream | None:
-    """The server that escalated requests go on with."""
-    if args.escalate_to is None:
-        return None
-    key = os.environ.get(API_KEY_VARIABLE)
-    engine = HttpEngine(
-        args.escalate_to, bits=args.escalate_bits, template_options=first.template_options, api_key=key,
-        markers=first.thinking,
-    )  # fmt: skip
-    opened.callback(engine.close)
-    return Upstream(engine, api_key=key)
 
 
 def autopilot_of(args: argparse.Namespace, opened: ExitStack) -> Autopilot | None:
@@ -224,22 +177,3 @@ def _status(args: argparse.Namespace) -> None:
         print("nothing has been learned from a request yet")
     for one in known:
         print("\n".join(fill(line, NARROW, subsequent_indent="  ") for line in in_words(one)), end="\n\n")
-
-
-class _Lines(logging.Formatter):
-    """A JSON object a line: what happened, and nothing that anybody wrote."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        usual = logging.makeLogRecord({}).__dict__.keys() | {"message", "asctime"}
-        more = {key: value for key, value in record.__dict__.items() if key not in usual}
-        told = {"time": self.formatTime(record), "log": record.name, "event": record.getMessage(), **more}
-        return json.dumps(told, ensure_ascii=False)
-
-
-def _log_as_json() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Lines())
-    log = logging.getLogger("bitcal")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
