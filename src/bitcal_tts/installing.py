@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
@@ -15,6 +16,11 @@ def install_command(extra: str) -> str:
     """What installs an optional part: from the wheel that this was installed from, or from the clone."""
     wheel = _wheel()
     return f"pip install '.[{extra}]' in the clone" if wheel is None else f"pip install {quote(f'{wheel}[{extra}]')}"
+
+
+def can_draw() -> bool:
+    """Whether figures can be drawn here."""
+    return find_spec("matplotlib") is not None
 
 
 @lru_cache(maxsize=1)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from bitcal_tts import build_method
 from bitcal_tts.tasks import load_task
 from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.sweep import Sweep
+from bitcal_tts.traces.trace import TraceError
 
 FIXED_BUDGETS = (64, 100, 192)
 
@@ -59,6 +61,21 @@ def test_another_chunk_size_reads_the_vectors(store: Any) -> None:
     method = build_method("bitcal_tts", bits=4, budget=192, chunk_size=32, min_tokens=64, stop_confidence=0.4)
     (result,) = Sweep(store.read(), method, task).run([method.parameters])
     assert result.tokens.tolist() == [o.tokens for o in outcomes(store.read(), method, task)]
+
+
+def test_another_chunk_size_without_hidden_states_needs_no_vectors(store: Any) -> None:
+    task = load_task()
+    traces = [dataclasses.replace(trace, hidden=None) for trace in store.read()]
+    options: dict[str, Any] = {"budget": 192, "chunk_size": 32, "min_tokens": 64, "stop_confidence": 0.4}
+    method = build_method("bitcal_tts", bits=4, hidden=False, **options)
+    sweep = Sweep(traces, method, task)
+    (result,) = sweep.run([method.parameters])
+    assert result.tokens.tolist() == [o.tokens for o in outcomes(traces, method, task)]
+    reading = build_method("bitcal_tts", bits=4, **options)
+    with pytest.raises(ValueError, match="no hidden states"):
+        sweep.run([reading.parameters])
+    with pytest.raises(TraceError, match=r"hidden=false"):
+        Sweep(traces, reading, task)
 
 
 def test_a_sweep_refuses_another_budget(sweeps: dict[int, Sweep]) -> None:

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import dataclasses
 import hashlib
-import importlib.util
 import itertools
 import json
 import math
@@ -32,7 +31,7 @@ from bitcal_tts.halting.parameters import UnreachableStopWarning
 from bitcal_tts.halting.rules import RULES
 from bitcal_tts.halting.settled import Settled
 from bitcal_tts.halting.signals import Signal
-from bitcal_tts.installing import install_command
+from bitcal_tts.installing import can_draw, install_command
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.parallel import Tick, in_shares
 from bitcal_tts.traces.trace import Trace, TraceError
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
     if args.target not in (None, *TARGETS):
         raise ValueError(f"target must be one of {', '.join(map(str, TARGETS))}, got {args.target}")
     asked = _ask(args)
-    drawn = importlib.util.find_spec("matplotlib") is not None
+    drawn = can_draw()
     there = None if args.out is None or args.overwrite else _found_before(args.out / "compare.json", asked)
     result = there or _compared(asked, args)
     if args.out and there is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from bitcal_tts.commands.replay import replay_recording, show
 from bitcal_tts.commands.report import write_report
 from bitcal_tts.halting.methods import parameters_of
 from bitcal_tts.halting.rules import RULES
-from bitcal_tts.installing import install_command
+from bitcal_tts.installing import can_draw, install_command
 from bitcal_tts.tiny import models
 
 EXAMPLE = """example:
@@ -72,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
     results = Path(summary["folder"])
     print(f"traces: {opened.store.folder}")
     print(f"outcomes and summary: {results}")
-    if importlib.util.find_spec("matplotlib"):
+    if can_draw():
         print(f"report: {write_report([results])[0]}")
     else:
         print(f"for the report with figures: {install_command('report')}")

@@ -36,7 +36,7 @@ def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
         "setting": remembered["setting"],
         "phase": "learning" if served is None else "stopping",
         "since": told["since"],
-        "why": told["why"] if of is not None or not told["learned"] else _first(told),
+        "why": _why(told),
         "risk": terms.risk,
         "confidence": terms.confidence,
         "requests": Counts(**counts).requests,
@@ -55,9 +55,9 @@ def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _first(told: dict[str, Any]) -> str:
-    """What is waited for before anything can be tried."""
-    if told["why"] != State.why:
+def _why(told: dict[str, Any]) -> str:
+    """Why it is where it is; before anything can be tried, what is waited for."""
+    if told["round"] is not None or not told["learned"] or told["why"] != State.why:
         return str(told["why"])
     return f"{told['learned']} of the {told['due']} requests that the first scorer takes have been learned from"
 

@@ -34,16 +34,18 @@ class Sweep:
     """Signals of all traces at the boundaries of one chunk size and budget, ready to be cut by any setting.
 
     Args:
-        traces: As recorded; another chunk size than theirs needs their hidden vectors.
-        base: One of the paper's methods; its marker, chunk size and budget are fixed, everything else may be swept.
+        traces: As recorded; another chunk size than theirs needs their hidden vectors, where hidden states are read.
+        base: One of the paper's methods; its marker, chunk size and budget are fixed, everything else may be swept:
+            where it reads no hidden states (`hidden=False`), those that do not either.
         task: Scores the answer at every boundary.
     """
 
     def __init__(self, traces: Sequence[Trace], base: PaperRule, task: Task) -> None:
         check_format(base, task)
         p = base.parameters
-        traces = at_chunk_size(traces, p.chunk_size)
-        self.chunk_size, self.budget, self.marker = p.chunk_size, p.budget, p.marker
+        if p.hidden:
+            traces = at_chunk_size(traces, p.chunk_size)
+        self.chunk_size, self.budget, self.marker, self.hidden = p.chunk_size, p.budget, p.marker, p.hidden
         width = max((min(len(t), p.budget - 1) // p.chunk_size for t in traces), default=0)
         shape = (len(traces), width)
         self.entropy: Floats = np.zeros(shape)
@@ -77,7 +79,7 @@ class Sweep:
             answer = answer_of(trace.text_at(decision.tokens), base.parameters)
             self._look(i, j, answer, full.answer, trace, task)
 
-        replay(trace, base, watch=note, heed=False, fed=_FED)
+        replay(trace, base, watch=note, heed=False, fed=_FED if self.hidden else _FED - {Signal.HIDDEN})
 
     def _look(self, i: int, j: int, answer: str | None, final: str | None, trace: Trace, task: Task) -> None:
         self.answered[i, j] = answer is not None
@@ -107,6 +109,8 @@ class Sweep:
                 f"this sweep holds chunk_size={self.chunk_size}, budget={self.budget}, marker={self.marker!r}; "
                 f"got {p.chunk_size}, {p.budget}, {p.marker!r}: make another Sweep"
             )
+        if p.hidden and not self.hidden:
+            raise ValueError("this sweep holds no hidden states (hidden=False): make another Sweep")
         rows, width = self.entropy.shape
         if not p.halts or width == 0:
             return self._results(np.full(rows, width), np.full(rows, ""))
