@@ -17,6 +17,8 @@ from environments import environment
 from bitcal_tts.cli import main
 from bitcal_tts.engines.llama_server import free_port
 
+STORY = "Grace buys 5 packs with 19 candles in each. Then she finds 9 more. She sells all for $8 each. How many?"
+
 SETTINGS = """\
 upstream: {url}
 port: {port}
@@ -109,3 +111,26 @@ def test_a_demo_that_is_told_to_end_leaves_nothing_behind(told: signal.Signals, 
         finally:
             process.kill()
     assert not list(tmp_path.glob("*/*"))
+
+
+def test_ctrl_c_in_a_terminal_finishes_the_streams_that_are_open() -> None:
+    """It reaches every process of the terminal: a server of our own writes on until its clients have their answers."""
+    pytest.importorskip("xllamacpp", reason="the llama.cpp server is not installed")
+    port = free_port()
+    command = [sys.executable, "-m", "bitcal_tts", "serve", "--demo", "--port", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            wait_for(url, process)
+            body = {"messages": [{"role": "user", "content": STORY}], "stream": True, "bitcal": {"off": True}}
+            asked = httpx2.stream("POST", f"{url}/v1/chat/completions", json=body, trust_env=False, timeout=60)
+            with asked as response:
+                lines = response.iter_lines()
+                begun = [next(lines) for _ in range(3)]
+                os.killpg(process.pid, signal.SIGINT)
+                assert [*begun, *lines][-2:] == ["data: [DONE]", ""]
+            assert process.wait(30) == 0
+            assert process.stderr is not None
+            assert "finishing 1 request" in (said := process.stderr.read().decode()) and "Traceback" not in said
+        finally:
+            process.kill()

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from textwrap import fill
 
@@ -43,6 +43,10 @@ Clients change their base URL to http://127.0.0.1:8100/v1 and nothing else. A re
 extra_body={"bitcal": {"method": ..., "budget": ..., "profile": ..., "off": true}}. What cannot be controlled (several
 answers, tools, a grammar, sampling that a profile was not fitted for) is passed on as it is, and the header x-bitcal
 says why."""
+
+
+_FINISHING = 60
+"""Seconds for what is under way when it is told to end."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -133,10 +137,22 @@ def run(args: argparse.Namespace) -> None:
         )
         where = f"http://{f'[{args.host}]' if ':' in args.host else args.host}:{args.port}"
         note(f"base URL for clients: {where}/v1, playground: {where}/")
-        uvicorn.run(
+        config = uvicorn.Config(
             sidecar.application(), host=args.host, port=args.port, log_level="warning", access_log=False,
-            server_header=False, timeout_graceful_shutdown=60,
+            server_header=False, timeout_graceful_shutdown=_FINISHING,
         )  # fmt: skip
+        with suppress(KeyboardInterrupt):  # told to end, it has ended
+            _Server(config).run()
+
+
+class _Server(uvicorn.Server):
+    """Says what it waits for once it is told to end."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if n := len(self.server_state.tasks):
+            requests = "1 request" if n == 1 else f"{n} requests"
+            note(f"finishing {requests}, for {_FINISHING} seconds at most; Ctrl-C again ends at once")
+        await super().shutdown(sockets)
 
 
 def _check_port(host: str, port: int) -> None:

@@ -81,7 +81,10 @@ class OwnServer:
         options = {"port": port, "parallel": parallel, "context": context, "threads": threads or os.cpu_count()}
         command = [sys.executable, "-m", "bitcal_tts.engines.llama_server", str(file), "--with-parent"]
         command += [part for name, value in options.items() for part in (f"--{name}", str(value))]
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, stdin=subprocess.PIPE)  # noqa: S603
+        # A session of its own: Ctrl-C in a terminal would end it before whoever still waits for its answers.
+        self._process = subprocess.Popen(  # noqa: S603
+            command, stdout=self._log, stderr=self._log, stdin=subprocess.PIPE, start_new_session=True
+        )
         try:
             self._wait()
         except BaseException:

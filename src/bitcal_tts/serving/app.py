@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import time
+from asyncio import CancelledError
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -95,7 +96,8 @@ class Sidecar:
                 at_the_end.callback(tasks.cancel_scope.cancel)
                 if self.autopilot is not None:
                     self.autopilot.begin(tasks)
-                yield
+                with suppress(CancelledError):  # being told to end at once is an end like any other
+                    yield
 
         return Starlette(routes=routes, lifespan=lifespan)
 

@@ -201,8 +201,11 @@ class Generation:
     async def _probe(self, directive: Ask | WouldBe, *, entropy: bool = True) -> Written:
         """What the model would answer here, by a request aside."""
         place = Place.of(directive, self._session.method.parameters.format)
-        write = partial(self._upstream.engine.write, entropy=entropy)
-        return await to_thread.run_sync(write, self._standing(directive.at), place, Event())
+        write, stopped = partial(self._upstream.engine.write, entropy=entropy), Event()
+        try:
+            return await to_thread.run_sync(write, self._standing(directive.at), place, stopped, abandon_on_cancel=True)
+        finally:
+            stopped.set()
 
     async def if_stopped(self, where: WouldBe) -> tuple[int, str | None, int]:
         """Tokens and answer of a stop that was not made, and tokens that finding out took."""

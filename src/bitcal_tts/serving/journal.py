@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from asyncio import CancelledError
 
 
 class _Lines(logging.Formatter):
@@ -16,8 +17,14 @@ class _Lines(logging.Formatter):
         return json.dumps(told, ensure_ascii=False)
 
 
+def _is_a_failure(record: logging.LogRecord) -> bool:
+    """Whether something went wrong, and was not merely given up when the sidecar was told to end."""
+    return not isinstance(record.exc_info[1] if record.exc_info else None, CancelledError)
+
+
 def log_as_json() -> None:
-    """Write what is logged to standard error."""
+    """Write what is logged to standard error; requests that are given up at the end are no failures of the server."""
+    logging.getLogger("uvicorn.error").addFilter(_is_a_failure)
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines())
     log = logging.getLogger("bitcal")
