@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from bitcal_tts.openmp import let_go_soon
+
+let_go_soon()  # before anything loads torch: tests run beside servers and processes of their own
 SHARED = Path(__file__).parents[2] / "shared"
 
 

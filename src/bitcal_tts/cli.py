@@ -23,6 +23,7 @@ from bitcal_tts.halting.checks import did_you_mean
 from bitcal_tts.halting.drift import DriftWarning
 from bitcal_tts.halting.parameters import UnreachableStopWarning
 from bitcal_tts.halting.settled import ProfileWarning
+from bitcal_tts.openmp import let_go_soon
 
 COMMANDS = {
     "run": "record, replay every method, report: the whole experiment",
@@ -136,6 +137,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 done, 2 bad input, 130 interrupted."""
+    let_go_soon()
     try:
         return _main(argv)
     except BrokenPipeError:  # whoever read has had enough

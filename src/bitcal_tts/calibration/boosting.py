@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitcal_tts.openmp import letting_go_at_once
+
 ROUNDS = 300
-_SPINS = "1000"
 _PARAMETERS = {
     "objective": "binary",
     "learning_rate": 0.06,
@@ -63,23 +63,14 @@ def boosted(
 
 @cache
 def _lightgbm() -> Any:
-    """The library, with threads that soon let go of a core while they wait for one another.
-
-    Those of GNU's OpenMP hold on to it for long; beside a server that has all cores, fitting took thirty times as long.
-    It reads its settings once, when it is loaded, and nobody else is to have them.
-    """
-    told = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys()
+    """The library, with threads that let go of a core soon."""
     try:
-        if not told:
-            os.environ["GOMP_SPINCOUNT"] = _SPINS
-        import lightgbm
+        with letting_go_at_once():
+            import lightgbm
     except OSError as error:  # it is a shared library that needs OpenMP's
         raise ValueError(
             f"LightGBM cannot be loaded ({error}): install OpenMP (apt install libgomp1), or choose --kind logistic"
         ) from None
-    finally:
-        if not told:
-            del os.environ["GOMP_SPINCOUNT"]
     return lightgbm
 
 
