@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import numpy as np
 import pytest
+from short_task import short_task
 from sidecar import ask
 
 from bitcal_tts.calibration.recording import BLANK, Walker
@@ -90,6 +91,27 @@ def test_it_learns_promises_stops_and_remembers(start: Any, tmp_path: Path, caps
         assert {one.bitcal["autopilot"]["phase"] for one in ask(again, 4, seed=5)} == {"stopping"}
     finally:
         again.close()
+
+
+def test_who_asks_for_it_is_told_of_every_token(start: Any, tmp_path: Path) -> None:
+    """Also where the autopilot itself would read the text alone; and what a landing appends is told from the rest."""
+    import openai
+
+    running = start(
+        "--risk", "0.05", "--learn", "0.01", "--shadow", "0.005", "--budget", "320", "--state", str(tmp_path)
+    )
+    try:
+        with openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0) as client:
+            for more, lands in (({}, False), ({"method": "stated"}, True)):
+                events = client.chat.completions.create(
+                    model="m", messages=[{"role": "user", "content": short_task().prompt(short_task().items(1, 3)[0])}],
+                    temperature=0, stream=True, extra_body={"bitcal": {"trace": True, **more}},
+                )  # fmt: skip
+                told = [token for event in events for token in (getattr(event, "bitcal", None) or {}).get("tokens", [])]
+                assert len(told) > 20 and any(landing for *_, landing in told) is lands
+                assert all((entropy is None) == landing for _, entropy, landing in told)
+    finally:
+        running.close()
 
 
 def test_settings_that_hardly_come_do_not_hold_the_places_of_others(tmp_path: Path) -> None:

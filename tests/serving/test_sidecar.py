@@ -202,7 +202,9 @@ def test_likeliest_tokens_are_asked_for_where_somebody_reads_them(
     monkeypatch.setattr(running.engine.wire, "request", noted)
     events = list(client.chat.completions.create(**asked(1), stream=True, extra_body={"bitcal": more}))
     assert seen[0] == told
-    entropies = [entropy for event in events for _, entropy in (getattr(event, "bitcal", None) or {}).get("tokens", [])]
+    entropies = [
+        entropy for event in events for _, entropy, _ in (getattr(event, "bitcal", None) or {}).get("tokens", [])
+    ]
     assert any(entropy is not None for entropy in entropies) == more.get("trace", False)
 
 

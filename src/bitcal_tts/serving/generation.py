@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
+from itertools import repeat
 from threading import Event
 from typing import Any
 
@@ -55,7 +56,7 @@ class Generation:
         self._upstream, self.course, self._session, self.prompt = upstream, course, course.session, prompt
         self._decoding, self._seed = decoding, seed
         self._reads = course.session.signals.distribution != "absent"
-        self._seen: list[tuple[str, float | None]] = []
+        self._seen: list[tuple[str, float | None, bool]] = []
         self._took = 0.0
         self._ids: list[int] = []
         self._texts: list[str] = []
@@ -145,14 +146,14 @@ class Generation:
             async for piece in pieces:
                 self.escalated_tokens += len(piece.ids)
                 self._escalated_text += piece.text
-                self._seen.append((piece.text, None))
+                self._seen.append((piece.text, None, False))
                 yield piece.text
 
     def _take(self, piece: Piece) -> Directive:
         began, engine = time.perf_counter(), self._upstream.engine
         tokens = as_tokens(piece, engine.vocabulary, full=engine.is_full) if self._reads else _as_text(piece)
         entropies: Sequence[float | None] = tokens.entropies or [None] * len(tokens.texts)
-        self._seen += zip(tokens.texts, entropies, strict=True)
+        self._seen += zip(tokens.texts, entropies, repeat(False), strict=False)
         self._ids += piece.ids
         self._texts += tokens.texts
         directive = self._session.feed(tokens)
@@ -165,7 +166,7 @@ class Generation:
         return took
 
     def seen(self) -> dict[str, Any]:
-        """What is new: tokens with their entropies, looks with their scores, and the bar."""
+        """What is new: tokens, their entropies and whether they are landing; looks with their scores, and the bar."""
         tokens, self._seen = self._seen, []
         looks = self.course.looks[:]
         self.course.looks.clear()
@@ -180,7 +181,7 @@ class Generation:
         for ids, text in zip(forced, (closing, cue), strict=True):
             if ids:
                 self._session.feed(Tokens([text, *[""] * (len(ids) - 1)]), forced=True)
-        self._seen.append((closing + cue, None))
+        self._seen.append((closing + cue, None, True))
         yield closing + cue
         before = self._standing(directive.at)
         landed = Standing(self.prompt, [*before.ids, *forced[0], *forced[1]], before.text + closing + cue)
@@ -192,7 +193,7 @@ class Generation:
                 began = time.perf_counter()
                 ended = self._session.feed(_as_text(piece))
                 self._took += time.perf_counter() - began
-                self._seen.append((piece.text, None))
+                self._seen.append((piece.text, None, True))
                 yield piece.text
                 if isinstance(ended, End):
                     return

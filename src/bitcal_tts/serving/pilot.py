@@ -23,10 +23,11 @@ from bitcal_tts.calibration.anytime import Alarm, Mean
 from bitcal_tts.calibration.recording import Walker
 from bitcal_tts.calibration.store import save_profile
 from bitcal_tts.engines.wire import ServerError
+from bitcal_tts.halting.controller import Decision
 from bitcal_tts.halting.methods import build_method, to_the_end
 from bitcal_tts.halting.session import Session
 from bitcal_tts.halting.settled import Settled
-from bitcal_tts.halting.signals import TEXT_ONLY
+from bitcal_tts.halting.signals import TEXT_ONLY, Signals
 from bitcal_tts.halting.words import percent
 from bitcal_tts.serving.course import Admitted, Course, Ended
 from bitcal_tts.serving.memory import Memory
@@ -101,20 +102,25 @@ class Pilot:
         at_work = self._open or self._ended or self._fitting or self._begun != self._applied
         return not at_work and self.state.round is None and self.state.served is None
 
-    def course(self, **options: Any) -> Course:
+    def course(
+        self, signals: Signals = TEXT_ONLY, watch: Callable[[Decision], None] | None = None, **options: Any
+    ) -> Course:
         """What the next request will take.
 
         Args:
+            signals: What the server can tell of its tokens.
+            watch: Told of decisions, where somebody follows the request.
             **options: Of its session.
         """
         admitted = self._admit()
         self._open += 1
         if admitted.role == "watched":
-            observed = Observed(self._walker, **options)
+            observed = Observed(self._walker, signals=signals, **options)
             return Course(observed.session, self, admitted, observed)
         if admitted.method is None:
-            return Course(Session(to_the_end(self.setting.budget), **{**options, "signals": TEXT_ONLY}), self, admitted)
-        return Course(Session(admitted.method, **options), self, admitted)
+            read = TEXT_ONLY if watch is None else signals
+            return Course(Session(to_the_end(self.setting.budget), signals=read, **options), self, admitted)
+        return Course(Session(admitted.method, signals=signals, watch=watch, **options), self, admitted)
 
     def _admit(self) -> Admitted:
         """Decide what becomes of the next request, by chance alone."""

@@ -121,8 +121,18 @@ class Planner:
             "identity": identity, "question": asked.question, "count_tokens": lambda text: len(engine.encode(text))
         }  # fmt: skip
         piloted = self._autopilot is not None and asked.method is None and asked.profile is None
+        looks: list[tuple[int, float]] = []
+        if asked.trace:
+
+            def note(decision: Decision) -> None:
+                if decision.score is not None:
+                    looks.append((decision.tokens, decision.score))
+
+            options["watch"] = note
         if piloted and cap == room:
-            return self._piloted(identity, cap, thinking or engine.thinking, options)
+            course = self._piloted(identity, cap, thinking or engine.thinking, options)
+            course.looks = looks
+            return course
         if piloted:
             _LOG.info("not learned from: its prompt leaves less than the budget", extra={"room": room, "budget": cap})
         if unexpected:
@@ -137,14 +147,6 @@ class Planner:
             raise
         except ValueError as error:
             raise BadRequestError(str(error)) from None
-        looks: list[tuple[int, float]] = []
-        if asked.trace:
-
-            def note(decision: Decision) -> None:
-                if decision.score is not None:
-                    looks.append((decision.tokens, decision.score))
-
-            options["watch"] = note
         reads = method.needs or method.promises or asked.trace
         signals = engine.signals(method.parameters.chunk_size) if reads else TEXT_ONLY
         course = Course(Session(method, signals=signals, **options))

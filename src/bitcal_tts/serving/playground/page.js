@@ -89,9 +89,9 @@ async function column(id, body, signal) {
       if (told?.tokens) {
         threshold = told.threshold;
         looks.push(...told.looks);
-        for (const [piece, entropy] of told.tokens) {
+        for (const [piece, entropy, landing] of told.tokens) {
           tokens += 1;
-          const shade = entropy === null ? "landed" : `s${Math.min(12, Math.round(entropy * 6))}`;
+          const shade = landing ? "landed" : entropy === null ? "" : `s${Math.min(12, Math.round(entropy * 6))}`;
           const node = make("span", { class: shade }, piece);
           if (entropy !== null) node.title = `entropy ${entropy.toFixed(2)} nats`;
           text.append(node);
