@@ -78,6 +78,19 @@ def test_a_method_looks_the_same_in_every_figure() -> None:
     assert len(set(other.values())) == len(many)  # and no two alike
 
 
+def test_methods_that_come_to_the_same_are_one_line(run_folder: Path) -> None:
+    from bitcal_tts.evaluation.figures import budget_sweep, pareto
+
+    rows = json.loads((run_folder / "summary.json").read_text())["rows"]
+    landed = [{**row, "method": "landed"} for row in rows if row["method"] == "fixed"]
+    for draw in (pareto, budget_sweep):
+        (told,) = draw([*rows, *landed]).legends
+        names = [text.get_text() for text in told.get_texts()]
+        assert "fixed, landed" in names and "landed" not in names
+        (told,) = draw([*rows, {**landed[0], "avg_tokens": 1.0}, *landed[1:]]).legends
+        assert "landed" in [text.get_text() for text in told.get_texts()]  # at one budget it is another
+
+
 def test_figures_are_written_and_the_same_each_time(run_folder: Path) -> None:
     names = ("accuracy_and_tokens", "premature_stops", "pareto", "budget_sweep")
     before = {}
@@ -127,6 +140,7 @@ def test_the_page_works_from_disk(run_folder: Path, browser: Any, width: int) ->
     assert page.locator("#item option").count() == min(round(lost), 30)
     assert page.locator("#text .stop").count() >= 1
     assert page.locator("#ends tr").count() == 5
+    assert page.locator("#saw").inner_text() == "What adaptive saw and decided"
     # What was lost is in view without scrolling; the rest is a click away.
     results = page.locator("table").first
     assert "lost %" in results.inner_text()
@@ -144,7 +158,10 @@ def test_the_page_works_from_disk(run_folder: Path, browser: Any, width: int) ->
 
 def test_where_no_entropies_are_known_none_are_shown(run_folder: Path, browser: Any, tmp_path: Path) -> None:
     log, traces = tmp_path / "log.jsonl", str(tmp_path / "traces")
-    log.write_text(json.dumps({"question": "What is 3 + 4?", "response": "3 + 4 = 7.\n#### 7\nYes.", "gold": "7"}))
+    texts = ("3 + 4 = 7.\n#### 7\nYes.", "It is seven, I think.")
+    log.write_text(
+        "\n".join(json.dumps({"question": "What is 3 + 4?", "response": text, "gold": "7"}) for text in texts)
+    )
     assert main(["import", str(log), "--bits", "4", "--out", traces, "--json"]) == 0
     assert main(["replay", traces, "--methods", "fixed,complete", "--out", str(tmp_path / "run"), "--json"]) == 0
     assert main(["report", str(tmp_path / "run")]) == 0
@@ -155,6 +172,13 @@ def test_where_no_entropies_are_known_none_are_shown(run_folder: Path, browser: 
         assert page.get_by_text("after the chosen method's end is pale").is_visible()
         tokens = page.locator("#text span[title^=token]")
         assert tokens.count() > 1 and ("entropy" in tokens.first.get_attribute("title")) is known
+        if not known:  # what decided nothing has nothing to show
+            decisions = {}
+            for item in page.locator("#item option").all_inner_texts():
+                page.select_option("#item", item)
+                decisions[page.locator("#text").inner_text()[:5]] = page.locator("#decisions tr").count()
+                assert (page.locator("#saw").inner_text() == "") is (page.locator("#decisions tr").count() == 0)
+            assert decisions["It is"] == 0 < decisions["3 + 4"]
         page.close()
 
 
@@ -229,7 +253,7 @@ def test_headline_claims_only_what_the_test_says(run_folder: Path) -> None:
     assert "improves" not in text
 
 
-def test_explain(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain(store: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = str(store.folder)
     assert main(["explain", folder, "3", "--min-tokens", "48", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -246,6 +270,10 @@ def test_explain(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert [m["method"] for m in found["methods"]] == ["fixed"]  # and by the methods of the results
     assert main(["explain", folder, "nobody"]) == 2
     assert "has no item 'nobody'" in capsys.readouterr().err
+    begun = shutil.copytree(store.folder, tmp_path / "begun")
+    sorted(begun.glob("part-*.parquet"))[-1].unlink()
+    assert main(["explain", str(begun), "nobody"]) == 2
+    assert re.search(r"no item 'nobody' yet: \d+ of 40 are recorded", capsys.readouterr().err)
 
 
 def test_explain_shows_the_score_the_threshold_and_the_value_at_each_look(

@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Explain, for people or as JSON."""
     opened = open_recording(args.traces, answers=args.answers, declare=options.declared(args), complete=False)
-    trace = find(opened.traces, args.item, args.traces)
+    trace = find(opened.traces, args.item, args.traces, opened.store.manifest.n)
     if args.budgets and len(args.budgets) > 1:
         raise ValueError("one item is explained at one budget: give --budgets one number")
     budget = build.budgets_of(args.budgets, args.profile, opened)[0]
@@ -67,13 +67,18 @@ def _of_results(folder: Path, *, profile: Path | None) -> list[str] | None:
     return names or None
 
 
-def find(traces: Sequence[Trace], name: str, folder: Path) -> Trace:
-    """A trace by its item's id or number."""
+def find(traces: Sequence[Trace], name: str, folder: Path, n: int) -> Trace:
+    """A trace by its item's id or number, of a recording that has `n` when it is finished."""
     named = {str(trace.index): trace for trace in traces} | {trace.item.id: trace for trace in traces}
     if name in named:
         return named[name]
     if not traces:
         raise ValueError(f"{folder} holds no traces")
+    if len(traces) < n:
+        raise ValueError(
+            f"{folder} has no item {name!r} yet: {len(traces):,} of {n:,} are recorded, and not in their order; the "
+            "same bitcal record goes on"
+        )
     first, last = traces[0], traces[-1]
     ids, numbers = f"{first.item.id} to {last.item.id}", f"{first.index} to {last.index}"
     raise ValueError(f"{folder} has no item {name!r}; its items are {ids}, by number {numbers}")

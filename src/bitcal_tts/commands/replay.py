@@ -32,7 +32,10 @@ EXAMPLE = """example:
   bitcal replay traces/my-model --answers boxed
 
 Without --out the results go to a folder of their own inside the trace folder."""
-_AGAINST = "saved and lost are against the text as it was written, up to the budget (fixed), and not against landed"
+_AGAINST = (
+    "saved and lost in the table are against the text as it was written, up to the budget (fixed); what is said above "
+    "it is against landed"
+)
 _MEASURES = (
     "premature (the paper's): halted before the budget and wrong; lost: of these, what the full decode has right; "
     "rescued: right, where the full decode is wrong"

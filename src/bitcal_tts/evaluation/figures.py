@@ -80,15 +80,15 @@ def premature_stops(rows: Sequence[Row]) -> Any:
 
 def pareto(rows: Sequence[Row]) -> Any:
     """Accuracy against tokens, budgets annotated; a panel a model and precision. Up and left is preferable."""
-    groups, methods = _groups(rows), _methods(rows)
+    groups, joined, styles = _groups(rows), _joined(rows), styles_of(_methods(rows))
     figure, panels = _panels(len(groups))
     several = _several_budgets(rows)
     labels: list[tuple[Any, str, tuple[float, float]]] = []
     for axes, group, name in zip(panels, groups, _labels(groups), strict=False):
-        for i, (method, style) in enumerate(styles_of(methods).items()):
+        for i, (method, label) in enumerate(joined.items()):
             cells = _over_budgets(rows, group, method)
             x, y = [c["avg_tokens"] for c in cells], [100 * c["accuracy"] for c in cells]
-            axes.plot(x, y, label=method, **line(style))
+            axes.plot(x, y, label=label, **line(styles[method]))
             if several and (
                 len(groups) <= _WIDE or i == 0
             ):  # in small panels the first method's budgets tell the others'
@@ -107,9 +107,9 @@ def budget_sweep(rows: Sequence[Row]) -> Any:
     """Accuracy with intervals, and tokens, as the budget grows; at the first model and precision that has several."""
     parts = ([row for row in rows if _group(row) == group] for group in _groups(rows))
     rows = next(part for part in parts if _several_budgets(part))
-    group, methods = _group(rows[0]), _methods(rows)
+    group, joined, styles = _group(rows[0]), _joined(rows), styles_of(_methods(rows))
     figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.8))
-    for i, (method, style) in enumerate(styles_of(methods).items()):
+    for i, (method, label) in enumerate(joined.items()):
         cells = _over_budgets(rows, group, method)
         budgets = [c["budget"] for c in cells]
         y = [100 * c["accuracy"] for c in cells]
@@ -117,11 +117,11 @@ def budget_sweep(rows: Sequence[Row]) -> Any:
             [100 * (c["accuracy"] - c["accuracy_low"]) for c in cells],
             [100 * (c["accuracy_high"] - c["accuracy"]) for c in cells],
         ]
-        shift = 1 + 0.02 * (i - (len(methods) - 1) / 2)  # intervals side by side, not on top of each other
+        shift = 1 + 0.02 * (i - (len(joined) - 1) / 2)  # intervals side by side, not on top of each other
         left.errorbar(
-            [b * shift for b in budgets], y, yerr=errors, capsize=2, elinewidth=0.8, label=method, **line(style)
+            [b * shift for b in budgets], y, yerr=errors, capsize=2, elinewidth=0.8, label=label, **line(styles[method])
         )
-        right.plot(budgets, [c["avg_tokens"] for c in cells], **line(style))
+        right.plot(budgets, [c["avg_tokens"] for c in cells], **line(styles[method]))
     for axes, name in ((left, "accuracy, %"), (right, "tokens a problem")):
         axes.set_xscale("log", base=2)
         axes.set_xticks(budgets, [str(b) for b in budgets])
@@ -186,6 +186,16 @@ def _groups(rows: Sequence[Row]) -> list[_Group]:
 
 def _methods(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row["method"] for row in rows))
+
+
+def _joined(rows: Sequence[Row]) -> dict[str, str]:
+    """Methods to draw, and their labels: those that come to the same everywhere are one line of several names."""
+    same: dict[frozenset[Any], list[str]] = {}
+    for method in _methods(rows):
+        cells = [row for row in rows if row["method"] == method]
+        points = frozenset((_group(c), c["budget"], c["accuracy"], c["avg_tokens"]) for c in cells)
+        same.setdefault(points, []).append(method)
+    return {names[0]: ", ".join(names) for names in same.values()}
 
 
 def _places(rows: Sequence[Row], groups: Sequence[_Group], method: str) -> dict[int, Row]:

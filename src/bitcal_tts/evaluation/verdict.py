@@ -33,9 +33,13 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[
             f"{only['method']} is right in {_pc(only['accuracy'])} % with {only['avg_tokens']:,.0f} tokens an answer."
         )
     full = at[base]
-    landed = ", and landed where the budget runs out" if base == "landed" else ""
+    cut_off, how = full.get("cut_off_rate", 0.0) >= MANY, "to the end"
+    if base == "landed":
+        how = "to the end, and landed where the budget runs out"
+    elif cut_off:
+        how = "to the end or the budget"
     begin = (
-        f"Decoded to the end{landed}, {_pc(full['accuracy'])} % are right with {full['avg_tokens']:,.0f} tokens an "
+        f"Decoded {how}, {_pc(full['accuracy'])} % are right with {full['avg_tokens']:,.0f} tokens an "
         f"answer (budget {budget:,}, N = {full['n']:,})."
     )
     if not any(row["accuracy"] for row in at.values()):
@@ -43,7 +47,7 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[
             f"{begin} At that budget nothing is right under any method, so that nothing can be lost, and this says "
             "nothing about halting. Are answers written as they are read (--answers)?"
         )
-    end = _cut_off(full) if base == "landed" else ""
+    end = _cut_off(full) if cut_off else ""
     tests = {test["method"]: test for test in comparisons if test["budget"] == budget and test["against"] == base}
     saved = {name: 1 - row["avg_tokens"] / max(1.0, full["avg_tokens"]) for name, row in at.items()}
     saving = [row for name, row in at.items() if name != base and saved[name] >= WORTH]
@@ -70,14 +74,13 @@ def verdict(rows: Sequence[Row], comparisons: Sequence[Row], promises: Sequence[
 
 
 def _cut_off(full: Row) -> str:
-    """Where landing answers for many texts that the budget cuts off: that what is lost is not measured by that."""
-    rate = full.get("cut_off_rate", 0.0)
-    if rate < MANY:
-        return ""
-    return (
-        f" {_pc(rate)} % of the texts are cut off at the budget, where landing answers for them; lost counts only what "
-        "they have right by themselves."
+    """How many texts the budget cuts off: that what is lost is not measured by what they had no time for."""
+    what = (
+        ", where landing answers for them; lost counts only what they have right by themselves."
+        if full["method"] == "landed"
+        else ": what they had no time to answer is not counted as lost."
     )
+    return f" {_pc(full['cut_off_rate'])} % of the texts are cut off at the budget{what}"
 
 
 def _pc(share: float) -> str:
