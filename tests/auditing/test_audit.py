@@ -419,6 +419,18 @@ def test_imported_texts_are_traces(log: Path, capsys: pytest.CaptureFixture[str]
     assert main(["import", str(log), "--bits", "4", "--out", str(folder), "--json"]) == 0  # again: nothing to do
 
 
+def test_a_text_that_has_ended_needs_no_room_for_an_answer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The budget of a log follows its longest text, from which no method may take the end."""
+    folder, log = str(tmp_path / "traces"), tmp_path / "log.jsonl"
+    texts = ("Three and four are seven.", "Now I count them. " * 40 + "They are 7")
+    rows = [{"question": "What is 3 + 4?", "response": text, "answer": "7"} for text in texts]
+    log.write_text("\n".join(map(json.dumps, rows)))
+    assert main(["import", str(log), "--bits", "4", "--answers", "number", "--out", folder, "--json"]) == 0
+    capsys.readouterr()
+    assert main(["replay", folder, "--methods", "fixed,stated", "--out", str(tmp_path / "run"), "--json"]) == 0
+    assert [row["reasons"] for row in json.loads(capsys.readouterr().out)["rows"]] == [{"eos": 2}, {"eos": 2}]
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared texts are not here")
 def test_real_texts_are_audited(capsys: pytest.CaptureFixture[str]) -> None:
     """On R1-Distill's texts half of the tokens are a write-up, and far less than all is needed at 5 % lost."""

@@ -55,6 +55,8 @@ def test_only_what_is_unknown_can_be_declared() -> None:
     assert declared.declare({"task": "gsm8k"}) == declared
     with pytest.raises(IdentityError, match="bits is 4 here, which was read; it cannot be declared 8"):
         identity.declare({"bits": 8})
+    with pytest.raises(IdentityError, match=r"bits is 4 here, as the log was imported \(bitcal import --bits says"):
+        identity.with_known(engine=LOG).declare({"bits": 8})
     with pytest.raises(IdentityError, match="'mood' cannot be declared"):
         identity.declare({"mood": 1})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -108,7 +109,14 @@ def run(args: argparse.Namespace) -> None:
         None if args.handed_to is None else open_recording(args.handed_to, answers=args.answers, gold=True).recording
     )
     steps = sum(len(r.traces) for r in recordings)
-    with progress("fitting", steps, quiet=args.json) as advance:
+    read = itertools.count(1)
+    with progress("reading", steps, quiet=args.json) as advance:
+
+        def tick() -> None:
+            advance(1)
+            if next(read) == steps and not args.json:
+                note("testing thresholds" if known or scorer else "fitting a scorer, then testing thresholds")
+
         profile = fit(
             recordings,
             risk=args.risk,
@@ -126,7 +134,7 @@ def run(args: argparse.Namespace) -> None:
             known=known,
             scorer=scorer,
             handed_to=other,
-            tick=lambda: advance(1),
+            tick=tick,
         )
     save_profile(args.out, profile)
     if args.json:

@@ -42,6 +42,7 @@ by their columns, and their numbers are computed as the paper's were (docs/repro
 
 _RISKS, _CONFIDENCE = (0.02, 0.05), 0.9  # of the fit that is told of as the next step: the first that is within reach
 _BITS = 16.0  # of a model, where nobody says
+_SPARE = 256  # tokens of the budget behind the longest text: it has ended, and nothing is to be kept for its answer
 METHOD_ORDER = ("fixed", "adaptive", "bitcal_tts")
 
 
@@ -150,7 +151,7 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         bits=bits,
         answers=log.answers,
         close=log.close,
-        budget=longest + 1,
+        budget=longest + _SPARE,
         source=path.name,
         texts_sha256=texts.hexdigest(),
         tokenizer=args.tokenizer or APPROXIMATE,
@@ -170,5 +171,6 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         fit = f"bitcal fit {folder}{how} --risk {risk:g} --out {folder.name}-profile.json"
         least = fewest_items(risk, _CONFIDENCE, scorer_is_known=starts)
         replay = f"with a profile already: bitcal replay {folder} --profile FILE"
-        suggest(fit if enough else f"{replay}, or with {least} texts or more, for fewer certify nothing: {fit}")
+        more = f"import {least} texts or more, for fewer certify no promise of {100 * risk:g} %; then {fit}"
+        suggest(fit if enough else f"{replay}; without one: {more}")
     return {"folder": str(folder), "n": log.n, "skipped": log.faults, "answers": log.answers, "signals": str(signals)}

@@ -16,6 +16,7 @@ _EVERY = 15.0  # seconds between lines
 _NUMBERS = 56  # columns that a bar and its numbers take
 _TITLE = 30  # what a title may take at least
 _SETTLING = 2.0  # seconds in which what was there already is counted
+_TELLING = 0.1, 50  # the share, and the number, that tell how long the rest takes: what is over first is the short ones
 
 
 @contextmanager
@@ -95,6 +96,7 @@ class _Remaining:
 
     def __init__(self, work: int) -> None:
         self._left, self._done = work, 0
+        self._enough = min(_TELLING[0] * work, _TELLING[1])
         self._began = time.monotonic() + _SETTLING
 
     def advance(self, items: int) -> None:
@@ -104,7 +106,7 @@ class _Remaining:
             self._done += items
 
     def __str__(self) -> str:
-        if not self._done:
+        if not self._done or self._done < self._enough:
             return "-:--:--"
         seconds = (time.monotonic() - self._began) * max(0, self._left) / self._done
         return str(timedelta(seconds=round(seconds)))

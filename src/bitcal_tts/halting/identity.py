@@ -39,6 +39,10 @@ _USUAL = {"handed_to": None}
 """What nobody has to say: a model answers by itself, and hands nothing over to another."""
 LOG = "log"
 """The engine of texts that were imported."""
+_IMPORTED = {
+    "bits": "as the log was imported (bitcal import --bits says another)",
+    "model": "as the log was imported (bitcal import --model-name says another)",
+}
 DECODING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _IMPLIED = {"task": ("prompt_sha256", "system", "template_options")}
 """Who declares a task declares how it is asked."""
@@ -109,7 +113,8 @@ class Identity:
                 raise IdentityError(f"{key!r} cannot be declared; what can: {', '.join(KEYS)}")
             value = _plain(value)
             if key in known and key not in declared and known[key] != value:
-                raise IdentityError(f"{key} is {known[key]!r} here, which was read; it cannot be declared {value!r}")
+                way = _IMPORTED.get(key, "as it was imported") if self.is_log else "which was read"
+                raise IdentityError(f"{key} is {known[key]!r} here, {way}; it cannot be declared {value!r}")
             if key not in known:
                 known[key] = value
                 declared.add(key)
