@@ -20,7 +20,7 @@ ALLOWED = {
     "tasks": {"halting", "installing"},
     "logs": {"halting"},
     "traces": {"halting", "engines", "tasks", "logs", "files"},
-    "calibration": {"halting", "tasks", "traces", "files"},
+    "calibration": {"halting", "tasks", "traces", "files", "openmp"},
     "evaluation": {"halting", "engines", "tasks", "traces", "files"},
     "serving": {"halting", "engines", "traces", "calibration"},
     "auditing": {"halting", "tasks", "logs", "traces", "calibration", "evaluation"},

@@ -97,7 +97,7 @@ def test_a_row_a_method_and_risk(log: Path, capsys: pytest.CaptureFixture[str], 
     assert {row["n"] for row in rows} == {150} and by_name["full"]["model"] == "made up"
     assert 0.75 < by_name["full"]["full_accuracy"] < 0.95
     page = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
-    assert "settled at 1 %" in page and "first statement" in page and "<script" not in page
+    assert "settled at 1 %" in page and "stated_1: " in page and "<script" not in page
     assert "thinking on" in page and "writing it up" in page and "going on" not in page
     assert json.loads((tmp_path / "out" / "audit.json").read_text())["rows"] == rows
 
@@ -323,7 +323,7 @@ def test_what_settled_leaves_out_is_pale_and_nothing_else() -> None:
         page = render([FilePart(shape, [], "", [], [example])], "")
         return page.partition('<p class="text">')[2].partition("</p>")[0]
 
-    first = Stop("first statement", 2, "wrong", True, False)
+    first = Stop("stated_1", 2, "wrong", True, False)
     assert shown(first).startswith("ab ") and shown(first).endswith("cdef") and "rest" not in shown(first)
     both = shown(Stop("complete", 5, "right", False, False), Stop("settled at 1 %", 3, "right", False, True), first)
     assert re.findall('<span class="rest">([a-z]*)</span>', both) == ["de", "f"]

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bitcal_tts.engines.checkpoint import load_checkpoint
+from bitcal_tts.engines.llama_server import free_port
 from bitcal_tts.tasks import load_task
 from bitcal_tts.traces.store import TraceStore
 
@@ -103,4 +104,13 @@ def test_what_is_misspelt_or_out_of_reach_is_one_clear_line(
     offline = {**hub_environment, "HF_HUB_OFFLINE": "1"}
     absent = one_line(bitcal(offline, "record", "--model", "someone/else", *USUAL, "--out", "t"))
     assert "cannot load someone/else" in absent
+    gone = f"http://127.0.0.1:{free_port()}"  # nobody is there, so that the hub's library tries for half a minute
+    said = bitcal({**hub_environment, "HF_ENDPOINT": gone}, "record", "--model", "tinny", *USUAL, "--out", "t").stderr
+    preparing, asking, wrong = said.splitlines()
+    assert (preparing, asking) == ("preparing tinny", "tinny is no folder here: asking the hub for it")
+    assert (
+        wrong.startswith("bitcal: cannot load tinny: ")
+        and "; models in the box: tiny-1m" in wrong
+        and ".;" not in wrong
+    )
     assert not (tmp_path / "t").exists()

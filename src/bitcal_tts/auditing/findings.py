@@ -148,7 +148,7 @@ class Audited:
             risk, gate, ours = served.risk, walked.settled, np.full(walked.n, served.threshold)
         settings = {
             f"settled at {100 * risk:g} %": (gate, ours),
-            "first statement": (walked.stated, np.ones(walked.n)),
+            "stated_1": (walked.stated, np.ones(walked.n)),
             "complete": (walked.complete, np.full(walked.n, 0.5)),
         }
         return {name: (table.places(at), table.cut(at)) for name, (table, at) in settings.items()}

@@ -82,7 +82,7 @@ def _bar(shape: Row) -> str:
         parts += [("check", "checking", "thinking on"), ("write", "writing", "writing it up")]
     spans = "".join(f'<span class="{kind}" style="width:{100 * shape[key]:.1f}%"></span>' for kind, key, _ in parts)
     legend = " ".join(
-        f'<span><i class="{kind}"></i>{words} {100 * shape[key]:.0f} %</span>' for kind, key, words in parts
+        f'<span><i class="{kind}"></i>{words} {100 * shape[key]:.1f} %</span>' for kind, key, words in parts
     )
     return f'<div class="bar">{spans}</div><p class="soft key">{legend}</p>'
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import os
 from collections.abc import Sequence
@@ -151,6 +152,8 @@ def engine_for(
     from bitcal_tts.engines.transformers import TransformersEngine
 
     _quiet_transformers()
+    if not Path(source).exists():
+        note(f"{source} is no folder here: asking the hub for it")
     try:
         checkpoint = load_checkpoint(
             source,
@@ -165,16 +168,17 @@ def engine_for(
     except EngineError as error:
         if "/" in model or model in models.available():
             raise
-        raise EngineError(f"{error}; models in the box: {', '.join(models.available())}") from error
+        raise EngineError(f"{str(error).rstrip('.')}; models in the box: {', '.join(models.available())}") from error
     return TransformersEngine(checkpoint)
 
 
 def _quiet_transformers() -> None:
-    """Its bars and notes would stand between ours."""
-    from transformers.utils import logging
+    """Its bars and notes would stand between ours, and so would the hub's of each time that it tries again."""
+    from transformers.utils import logging as transformers
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    transformers.set_verbosity_error()
+    transformers.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
 
 
 def budgets_of(asked: Sequence[int] | None, profile: Path | None, opened: Opened) -> list[int]:

@@ -93,7 +93,7 @@ def open_recording(
         if not quiet:
             note(
                 f"note: {len(without):,} of {len(traces):,} items have no gold answer: right is what their full text "
-                "ends with"
+                "ends with, if with any"
             )
         traces = _right_as_they_end(traces, description)
     return Opened(store, description, task, traces, store.identity.declare(declare or {}), without)

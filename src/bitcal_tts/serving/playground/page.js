@@ -181,7 +181,8 @@ async function watchPilot() {
     const answer = await fetch("bitcal/autopilot", { headers: headers() });
     const told = await answer.json();
     if (!answer.ok) throw new Error(told.error.message);
-    $("pilot-none").textContent = !told.on ? "The autopilot is off: start with bitcal serve --upstream URL --risk 0.02, and it earns a promise from the traffic." : told.pilots.length ? "" : "No request has come yet.";
+    if (told.on) $("pilot-none").textContent = told.pilots.length ? "" : "No request has come yet.";
+    else $("pilot-none").replaceChildren("The autopilot is off: start with ", make("code", {}, "bitcal serve --upstream URL --risk 0.02"), ", and it earns a promise from the traffic.");
     $("pilots").replaceChildren(...told.pilots.map(pilotCard));
   } catch (error) {
     $("pilot-none").textContent = String(error.message ?? error);
