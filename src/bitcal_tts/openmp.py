@@ -1,8 +1,8 @@
 """Threads of GNU's OpenMP, on which torch and LightGBM compute.
 
 They hold on to a core for long while they wait for one another: 300,000 turns unless told otherwise. Beside other work
-on the same cores decoding takes up to fifteen times as long then, and fitting trees hundreds of times; where they let
-go sooner it takes two or three times as long (`benchmarks/threads.py`). OpenMP reads its settings when it is loaded.
+on the same cores recording takes eleven times as long then; where they let go sooner it takes twice as long
+(`benchmarks/threads.py`). OpenMP reads its settings when it is loaded.
 """
 
 from __future__ import annotations
