@@ -91,6 +91,23 @@ def test_methods_that_come_to_the_same_are_one_line(run_folder: Path) -> None:
         assert "landed" in [text.get_text() for text in told.get_texts()]  # at one budget it is another
 
 
+@pytest.mark.parametrize("narrow", [False, True])
+def test_legends_are_whole(narrow: bool, run_folder: Path) -> None:
+    """However many methods there are, and however long the names of those that come to the same."""
+    from bitcal_tts.evaluation.figures import accuracy_and_tokens, budget_sweep, pareto, premature_stops
+
+    rows = json.loads((run_folder / "summary.json").read_text())["rows"]
+    fixed = [row for row in rows if row["method"] == "fixed"]
+    others = ("settled", "stated", "convergence", "deepconf", "random")
+    rows += [{**row, "method": name, "avg_tokens": row["avg_tokens"] / 2} for name in others for row in fixed]
+    for draw in (accuracy_and_tokens, premature_stops, pareto, budget_sweep):
+        figure = draw(rows, narrow=narrow)
+        figure.canvas.draw()
+        told = figure.legends[0].get_window_extent()
+        assert figure.bbox.x0 <= told.x0 and told.x1 <= figure.bbox.x1, draw.__name__
+        assert figure.bbox.y0 <= told.y0 and told.y1 <= figure.bbox.y1, draw.__name__
+
+
 def test_figures_are_written_and_the_same_each_time(run_folder: Path) -> None:
     names = ("accuracy_and_tokens", "premature_stops", "pareto", "budget_sweep")
     before = {}
@@ -149,6 +166,12 @@ def test_the_page_works_from_disk(run_folder: Path, browser: Any, width: int) ->
     page.get_by_text("All measures, with intervals").click()
     assert page.get_by_text("premature %").is_visible()
     assert page.locator("#decisions tr").count() > 1
+    # A figure is whole where it stands, and as high as wide or higher on a telephone.
+    sizes = page.locator("figure img").evaluate_all(
+        "all => all.map(one => [one.getBoundingClientRect().right, one.naturalWidth, one.naturalHeight])"
+    )
+    assert len(sizes) == 4
+    assert all(right <= width and (high > 0.8 * wide) is (width == 390) for right, wide, high in sizes)
     # Nothing but the page itself was asked for, nothing went wrong, and it does not scroll sideways.
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     assert problems == []

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
 
 def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int = 60) -> tuple[Path, dict[str, Any]]:
     """Tables, figures and page of one run or several; the page's path, and all rows and tests."""
-    from bitcal_tts.evaluation.figures import draw_all
+    from bitcal_tts.evaluation.figures import draw_all, draw_narrow
     from bitcal_tts.evaluation.page import render_page
 
     runs = _told_apart([_open(folder) for folder in folders])
@@ -98,6 +98,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None, n_items: int 
         comparisons=tests,
         promises=promises,
         figures=figures,
+        narrow=draw_narrow(rows, out / "figures" / "narrow"),
         runs=[_browsed(run, n_items) for run in runs if run.store is not None],
         manifest={
             str(run.folder): run.store.manifest.to_dict() if run.store else run.summary.get("source") for run in runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import matplotlib
@@ -48,12 +49,12 @@ _SETTINGS = {
 }
 
 
-def draw_to(path: Path, draw: Callable[[], Any]) -> Path:
-    """Save what `draw` draws as PDF and PNG beside each other; returns the PNG file."""
+def draw_to(path: Path, draw: Callable[[], Any], kinds: Sequence[str] = ("pdf", "png")) -> Path:
+    """Save what `draw` draws as PDF and PNG beside each other; returns the last of these files."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with plt.rc_context(_SETTINGS):
         figure = draw()
-        for suffix in ("pdf", "png"):
+        for suffix in kinds:
             target = path.with_name(f"{path.name}.{suffix}")
             write_atomically(target, lambda temporary, s=suffix: _save(figure, temporary, s))  # type: ignore[misc]
         plt.close(figure)
@@ -67,9 +68,12 @@ def _save(figure: Any, path: Path, kind: str) -> None:
 
 
 def legend(figure: Any, axes: Any) -> None:
-    """Below all panels."""
+    """Below all panels, in as many columns as there is room for."""
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    around, letter, room = 43, 5.2, 72 * figure.get_figwidth()  # points
+    columns = max(1, min(len(labels), int(room / (around + letter * max(map(len, labels))))))
+    lines = [fill(label, int((room - around) / letter)) for label in labels]
+    figure.legend(handles, lines, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def offset(i: int, count: int) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +15,40 @@ from bitcal_tts.evaluation.tables import name_of
 Row = dict[str, Any]
 _Group = tuple[str, float, str | None, float | None]
 _WIDE = 5  # groups side by side
+_NARROW = 3  # groups that a telephone has room for
+_INCHES = 7.2, 3.6  # how wide a figure is on paper, and on a telephone
 _Label = tuple[str, tuple[float, float]]
 
 
 def draw_all(rows: Sequence[Row], folder: Path) -> list[Path]:
     """All figures, as PDF and PNG; returns the PNG files."""
-    drawings = {
+    return [draw_to(folder / name, partial(draw, rows)) for name, draw in _drawings(rows).items()]
+
+
+def draw_narrow(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """The same figures for a telephone, their panels one above the other, as PNG alone; none of many groups."""
+    if len(_groups(rows)) > _NARROW:
+        return []
+    drawings = _drawings(rows).items()
+    return [draw_to(folder / name, partial(draw, rows, narrow=True), kinds=("png",)) for name, draw in drawings]
+
+
+def _drawings(rows: Sequence[Row]) -> dict[str, Callable[..., Any]]:
+    drawings: dict[str, Callable[..., Any]] = {
         "accuracy_and_tokens": accuracy_and_tokens,
         "premature_stops": premature_stops,
         "pareto": pareto,
     }
     if any(_several_budgets([row for row in rows if _group(row) == group]) for group in _groups(rows)):
         drawings["budget_sweep"] = budget_sweep  # of one it would be a chart of one point
-    return [draw_to(folder / name, lambda d=draw: d(rows)) for name, draw in drawings.items()]  # type: ignore[misc]
+    return drawings
 
 
-def accuracy_and_tokens(rows: Sequence[Row]) -> Any:
+def accuracy_and_tokens(rows: Sequence[Row], *, narrow: bool = False) -> Any:
     """Accuracy with Wilson intervals beside average tokens, at the largest budget, a group a model and precision."""
     shown = _at_largest_budget(rows)
     groups, methods = _groups(shown), _methods(shown)
-    figure, (left, right) = _pair(len(groups), 2.8)
+    figure, (left, right) = _pair(len(groups), 2.8, narrow=narrow)
     for i, (method, style) in enumerate(styles_of(methods).items()):
         places = _places(shown, groups, method)
         at, cells = [g + offset(i, len(methods)) for g in places], list(places.values())
@@ -53,11 +68,11 @@ def accuracy_and_tokens(rows: Sequence[Row]) -> Any:
     return figure
 
 
-def premature_stops(rows: Sequence[Row]) -> Any:
+def premature_stops(rows: Sequence[Row], *, narrow: bool = False) -> Any:
     """Share of problems halted early and wrong, and of those that the full decode gets right."""
     shown = _at_largest_budget(rows)
     groups, methods = _groups(shown), _methods(shown)
-    figure, panels = _pair(len(groups), 2.6, sharey=True)
+    figure, panels = _pair(len(groups), 2.6, narrow=narrow, sharey=True)
     for axes, key, title in zip(
         panels,
         ("premature_stop_rate", "lost_correct_rate"),
@@ -73,15 +88,17 @@ def premature_stops(rows: Sequence[Row]) -> Any:
         axes.set_xticks(range(len(groups)), _labels(groups))
         axes.set_title(title, fontsize=9)
         axes.margins(y=0.15)
-    panels[0].set_ylabel("problems, %")
+    for axes in panels if narrow else panels[:1]:
+        axes.set_ylabel("problems, %")
     legend(figure, panels[0])
     return figure
 
 
-def pareto(rows: Sequence[Row]) -> Any:
+def pareto(rows: Sequence[Row], *, narrow: bool = False) -> Any:
     """Accuracy against tokens, budgets annotated; a panel a model and precision. Up and left is preferable."""
     groups, joined, styles = _groups(rows), _joined(rows), styles_of(_methods(rows))
-    figure, panels = _panels(len(groups))
+    columns = 1 if narrow else min(len(groups), _WIDE)
+    figure, panels = _panels(len(groups), columns, _INCHES[narrow])
     several = _several_budgets(rows)
     labels: list[tuple[Any, str, tuple[float, float]]] = []
     for axes, group, name in zip(panels, groups, _labels(groups), strict=False):
@@ -96,19 +113,19 @@ def pareto(rows: Sequence[Row]) -> Any:
         axes.set_title(name, fontsize=9)
         axes.set_xlabel("tokens a problem")
         axes.margins(0.15)
-    for axes in panels[:: min(len(groups), _WIDE)]:
+    for axes in panels[::columns]:
         axes.set_ylabel("accuracy, %")
     legend(figure, panels[0])
     _place(figure, labels)
     return figure
 
 
-def budget_sweep(rows: Sequence[Row]) -> Any:
+def budget_sweep(rows: Sequence[Row], *, narrow: bool = False) -> Any:
     """Accuracy with intervals, and tokens, as the budget grows; at the first model and precision that has several."""
     parts = ([row for row in rows if _group(row) == group] for group in _groups(rows))
     rows = next(part for part in parts if _several_budgets(part))
     group, joined, styles = _group(rows[0]), _joined(rows), styles_of(_methods(rows))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.8))
+    figure, (left, right) = _pair(1, 2.8, narrow=narrow)
     for i, (method, label) in enumerate(joined.items()):
         cells = _over_budgets(rows, group, method)
         budgets = [c["budget"] for c in cells]
@@ -222,18 +239,19 @@ def _labels(groups: Sequence[_Group]) -> list[str]:
     return labels
 
 
-def _pair(groups: int, height: float, **options: Any) -> tuple[Any, Any]:
-    """Two panels of bars: side by side, or one above the other where there are many groups."""
-    shape, size = ((1, 2), (7.2, height)) if groups <= _WIDE else ((2, 1), (max(7.2, 0.75 * groups), 1.9 * height))
+def _pair(groups: int, height: float, *, narrow: bool, **options: Any) -> tuple[Any, Any]:
+    """Two panels: side by side, or one above the other where there are many groups or little room."""
+    shape, size = (1, 2), (_INCHES[narrow], height)
+    if narrow or groups > _WIDE:
+        shape, size = (2, 1), (max(_INCHES[narrow], 0.75 * groups), 1.9 * height)
     figure, panels = plt.subplots(*shape, figsize=size, **options)
     return figure, panels
 
 
-def _panels(count: int) -> tuple[Any, list[Any]]:
-    """A panel each, in rows of five."""
-    columns = min(count, _WIDE)
+def _panels(count: int, columns: int, width: float) -> tuple[Any, list[Any]]:
+    """A panel each, in rows."""
     height = -(-count // columns)
-    size = (max(7.2, 2.6 * columns), 3.2 if height == 1 else 2.5 * height)
+    size = (max(width, 2.6 * columns), 3.2 if height == 1 else 2.5 * height)
     figure, grid = plt.subplots(height, columns, figsize=size, sharey=True, squeeze=False)
     panels = list(grid.flat)
     for unused in panels[count:]:

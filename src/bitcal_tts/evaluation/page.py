@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,14 @@ def render_page(
     comparisons: Sequence[Row],
     promises: Sequence[Row],
     figures: Sequence[Path],
+    narrow: Sequence[Path] = (),
     runs: Sequence[dict[str, Any]],
     manifest: dict[str, Any],
 ) -> str:
     """The page as text. Everything from outside is escaped; nothing is loaded from anywhere.
 
-    `runs` are what the item browser shows: name, budgets, methods and items each; without any it is left out.
+    `runs` are what the item browser shows: name, budgets, methods and items each; without any it is left out. `narrow`
+    are the `figures` as a telephone shows them, in the same order, or none.
     """
     template = files("bitcal_tts.evaluation").joinpath("page.html").read_text(encoding="utf-8")
     parts = {
@@ -47,7 +50,7 @@ def render_page(
         "NARROW": _narrow(rows, promises),
         "ROWS": _rows(rows),
         "COMPARISONS": _comparisons(comparisons),
-        "FIGURES": "\n".join(map(_figure, figures)),
+        "FIGURES": "\n".join(_figure(*pair) for pair in zip_longest(figures, narrow)),
         "MANIFEST": html.escape(json.dumps(manifest, indent=1, ensure_ascii=False)),
         # Inside a script element only a closing tag could end the data early.
         "DATA": json.dumps({"runs": list(runs)}, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
@@ -191,11 +194,16 @@ def _detectable(effect: float | None, disagree: float) -> str:
     return f"> {100 * disagree:.1f}" if disagree else "-"
 
 
-def _figure(path: Path) -> str:
-    image = base64.b64encode(path.read_bytes()).decode()
-    caption = _CAPTIONS.get(path.stem, path.stem)
-    alt = html.escape(caption)
-    return f'<figure><img alt="{alt}" src="data:image/png;base64,{image}"><figcaption>{alt}</figcaption></figure>'
+def _figure(path: Path, narrow: Path | None) -> str:
+    alt = html.escape(_CAPTIONS.get(path.stem, path.stem))
+    image = f'<img alt="{alt}" src="{_inlined(path)}">'
+    if narrow is not None:
+        image = f'<picture><source media="(max-width: 600px)" srcset="{_inlined(narrow)}">{image}</picture>'
+    return f"<figure>{image}<figcaption>{alt}</figcaption></figure>"
+
+
+def _inlined(path: Path) -> str:
+    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
 def _pc(share: float) -> str:
