@@ -24,12 +24,15 @@ from bitcal_tts.cli import COMMANDS, main
 from bitcal_tts.commands import compared
 from bitcal_tts.commands import progress as progress_module
 from bitcal_tts.commands.build import budgets_of
+from bitcal_tts.commands.compare import _tests
 from bitcal_tts.commands.fit import _show
 from bitcal_tts.commands.progress import progress
 from bitcal_tts.commands.record import _block, next_step
 from bitcal_tts.commands.recordings import open_recording
 from bitcal_tts.engines.graphs import CaptureWarning
+from bitcal_tts.evaluation.frontier import Point
 from bitcal_tts.evaluation.verdict import verdict
+from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.store import TraceStore
 
 SMALL = ["--model", "tiny-1m", "--bits", "32", "--n", "6", "--batch", "6"]
@@ -856,6 +859,27 @@ def test_a_comparison_that_is_lost_is_told_with_its_interval_and_what_saves_most
     tests["tokens"][0]["fewer_tokens"] = {"value": 0.005, "low": -0.035, "high": 0.043}
     told = compared._verdict([*rows[:2], row("complete", 0.2)], tests)
     assert "0.5 % fewer tokens than cusum [-3.5, 4.3]" in told and "complete" not in told
+
+
+def test_the_best_other_rule_is_any_that_saves_most_and_loses_so_little() -> None:
+    def points(cost: float, lost: float = 0.0, threshold: float | None = 0.5) -> list[Point]:
+        found = [
+            Outcome(
+                item=str(i), method="", bits=4, budget=512, tokens=int(cost), probe_tokens=0, finish="halted",
+                reason="", answer="7", correct=True, full_correct=True, full_tokens=100,
+            )
+            for i in range(10)
+        ]  # fmt: skip
+        return [Point(threshold, cost, cost, lost, 1.0, lambda: found)]
+
+    known = {"settled": points(60), "landed": points(100, threshold=None), "oracle": points(10)}
+    complete, waits = points(50, threshold=None), points(100, threshold=None)
+    assert _tests({**known, "complete": complete, "deer": points(70)}, 0.01)["best_other"] == "complete"
+    assert _tests({**known, "complete": complete, "deer": points(40)}, 0.01)["best_other"] == "deer"
+    assert _tests({**known, "complete": complete, "deer": points(40, lost=0.1)}, 0.01)["best_other"] == "complete"
+    assert _tests({**known, "complete": waits, "deer": points(100)}, 0.01)["best_other"] is None  # neither saves any
+    against = [test["against"] for test in _tests({**known, "complete": complete}, 0.01)["tokens"]]
+    assert against == ["landed", "complete"]  # once, though it is the best other rule as well
 
 
 def test_logs_of_one_model_can_be_given_its_name(log: Path, tmp_path: Path) -> None:

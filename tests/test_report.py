@@ -267,6 +267,28 @@ def test_the_page_says_where_a_profile_has_met_the_items(run_folder: Path) -> No
         assert ("Its profile has met 7 of these items" in text) == said
 
 
+def test_what_was_lost_is_in_view_on_a_telephone_beside_what_was_promised(
+    run_folder: Path, browser: Any, tmp_path: Path
+) -> None:
+    summary = json.loads((run_folder / "summary.json").read_text())
+    rows = [{**row, "method": "settled"} if row["method"] == "complete" else row for row in summary["rows"]]
+    promises = [
+        {"method": "settled", "budget": row["budget"], "risk": 0.005, "certified": True, "line": "promised: little"}
+        for row in rows
+    ]
+    (tmp_path / "page.html").write_text(
+        render_page(
+            title="t", subtitle="s", rows=rows, comparisons=[], promises=promises, figures=[], runs=[], manifest={},
+        )
+    )  # fmt: skip
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto((tmp_path / "page.html").as_uri())
+    results = page.locator("table").first
+    assert "(at most 0.5)" in results.inner_text()
+    assert results.evaluate("table => table.scrollWidth <= table.parentElement.clientWidth")
+    page.close()
+
+
 def test_headline_claims_only_what_the_test_says(run_folder: Path) -> None:
     text = (run_folder / "report.html").read_text()
     summary = json.loads((run_folder / "summary.json").read_text())
@@ -297,6 +319,17 @@ def test_explain(store: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path)
     sorted(begun.glob("part-*.parquet"))[-1].unlink()
     assert main(["explain", str(begun), "nobody"]) == 2
     assert re.search(r"no item 'nobody' yet: \d+ of 40 are recorded", capsys.readouterr().err)
+
+
+def test_explain_breaks_no_word_in_a_narrow_terminal(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    methods = "fixed,adaptive,bitcal_tts,complete,guard,marker"
+    assert main(["explain", str(store.folder), "3", "--methods", methods, "--min-tokens", "48"]) == 0
+    shown = capsys.readouterr().out
+    tables = [line for line in shown[shown.index("Where each method ends") :].splitlines() if line.strip()]
+    assert max(map(len, tables)) <= 110
+    words = set(re.findall(r"[a-z_]+", "\n".join(tables)))
+    assert {"bitcal_tts", "complete", "undecided", "satisfied"} <= words
+    assert not words & {"undecide", "undecid", "satisfie", "bitcal_t", "complet"}
 
 
 def test_explain_shows_the_score_the_threshold_and_the_value_at_each_look(

@@ -42,7 +42,8 @@ EXAMPLE = """example:
 
 For each method the point is shown that it would choose for a lost-correct rate (--target; what the profile promises,
 else 1 %) on these very traces, with --full those for 0.5, 1, 2 and 5 %: the same favour to all. Tokens include those
-of probes and of landings."""
+of probes, which are short answers that a rule asks the model for, and of landings; "probes free" is what would be saved
+if asking cost nothing."""
 
 _TARGET = 0.01
 _LEFT_OUT = ("guard", "marker")  # the guard has no threshold; the marker rule is `complete`
@@ -300,17 +301,22 @@ def _curve(points: list[Point]) -> list[dict[str, Any]]:
 
 
 def _tests(points: dict[str, list[Point]], target: float) -> dict[str, Any]:
-    """Ours against the baseline, `complete` and the cheapest other rule at the same lost-correct rate."""
+    """Ours against the baseline, `complete` and, at the same lost-correct rate, the other rule that saves most."""
     chosen = {name: found[0] if found[0].threshold is None else choose(found, target) for name, found in points.items()}
     there = {name: point for name, point in chosen.items() if point is not None}
     mine = "settled" if "settled" in there else "complete"
     if mine not in there:
         return {}
-    apart = (mine, *BASELINES, "complete", *(f"{name}{looks}" for name in _ORACLES for looks in ("", OUR_LOOKS)))
-    others = {name: point for name, point in there.items() if name not in apart and point.lost <= target}
-    best = min(others, key=lambda name: others[name].cost, default=None)
+    apart = (mine, *BASELINES, *(f"{name}{looks}" for name in _ORACLES for looks in ("", OUR_LOOKS)))
     baseline = next((name for name in BASELINES if name in there), None)
-    against = [name for name in (baseline, "complete", best) if name in there and name != mine]
+    full = math.inf if baseline is None else there[baseline].cost
+    others = {
+        name: point.cost
+        for name, point in there.items()
+        if name not in apart and point.lost <= target and point.cost < full
+    }
+    best = min(others, key=others.__getitem__, default=None)
+    against = [name for name in dict.fromkeys((baseline, "complete", best)) if name in there and name != mine]
     found: list[Outcome] = [
         dataclasses.replace(o, method=name) for name in (mine, *against) if name for o in there[name].outcomes
     ]

@@ -7,12 +7,14 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill, shorten
 from typing import Any
 
 from bitcal_tts.commands import build, options
 from bitcal_tts.commands.places import summary_in
 from bitcal_tts.commands.progress import note
 from bitcal_tts.commands.recordings import open_recording
+from bitcal_tts.commands.table import NARROW, WORDS, print_table
 from bitcal_tts.halting.controller import Controller, Decision
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.paper import PaperRule
@@ -27,6 +29,7 @@ from bitcal_tts.traces.trace import Trace
 EXAMPLE = """example:
   bitcal explain runs/tiny-15m-4bit-gsm_symbolic-instruct-t0-s0-n200/traces 7
   bitcal explain traces/tiny test-0-00007 --methods adaptive,bitcal_tts --json"""
+_ROOM = 40  # letters of an answer in a table
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -158,7 +161,6 @@ def _decisions(
 
 def _print(trace: Trace, found: dict[str, Any]) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     console = Console()
@@ -179,51 +181,43 @@ def _print(trace: Trace, found: dict[str, Any]) -> None:
     if console.color_system is not None and any(entropy is not None for _, entropy in shaded):
         scale = "below 0.1  [yellow]to 0.5[/yellow]  [dark_orange]to 1.5[/dark_orange]  [red]above[/red]"
         console.print(f"\n[dim]entropy:[/dim] {scale}")
-    console.print(Text("\nWhere each method ends", style="bold"))
-    outcome_table = Table()
-    for name in ("method", "tokens", "reason", "answer", "right"):
-        outcome_table.add_column(name, justify="right" if name == "tokens" else "left")
+    print()
+    ends = [
+        (told["method"], str(told["tokens"]), told["reason"], _short(told["answer"] or "(none)"), told["correct"])
+        for told in found["methods"]
+    ]
+    names = ("method", "tokens", "reason", "answer", "right")
+    cells = [(*end, "yes" if right else "no") for *end, right in ends]
+    print_table("Where each method ends", names, cells, sections=False, words=names[2:] + WORDS)
     for told in found["methods"]:
-        outcome_table.add_row(
-            told["method"],
-            str(told["tokens"]),
-            told["reason"],
-            Text(told["answer"] or "(none)"),
-            "yes" if told["correct"] else "no",
-        )
-    console.print(outcome_table)
-    judging = [told for told in found["methods"] if told["threshold"] is not None]
-    for told in judging:
-        title = f"\nLooks of {told['method']}: it stops where the score reaches {told['threshold']:.4g}"
-        console.print(Text(title, style="bold"))
-        console.print(_looks_table(told) if told["decisions"] else "none: nothing in the text is one for this rule")
+        if told["threshold"] is not None:
+            print()
+            _print_looks(told)
     # One that never halts has nothing to decide.
     others = [
         told
         for told in found["methods"]
         if told["threshold"] is None and any(d["reason"] != Reason.FIXED for d in told["decisions"])
     ]
-    # What it would have decided past its end is for machines.
-    by_tokens = [{d["tokens"]: d for d in told["decisions"] if d["tokens"] <= told["left_at"]} for told in others]
-    if not by_tokens:
-        return
-    title = "\nSignals at every boundary, and what each method decides there up to its end (its confidence or score)"
-    console.print(Text(title, style="bold"))
-    steps_table = Table()
-    for name in ("tokens", "entropy", "trace", "hidden", *(t["method"] for t in others)):
-        right = name in ("tokens", "entropy", "trace", "hidden")
-        steps_table.add_column(name, justify="right" if right else "left", overflow="fold")
+    if others:
+        print()
+        _print_boundaries(others)
+
+
+def _print_boundaries(methods: Sequence[dict[str, Any]]) -> None:
+    """What methods that judge by signals saw and decided, up to their end: what comes after it is for machines."""
+    by_tokens = [{d["tokens"]: d for d in told["decisions"] if d["tokens"] <= told["left_at"]} for told in methods]
+    cells = []
     for tokens in sorted(set().union(*by_tokens)):
         here = [told.get(tokens) for told in by_tokens]
         # The paper's methods know the stabilities; others tell their own score.
         first = max((d for d in here if d), key=lambda d: d["hidden_stability"] is not None)
         signals = (first["entropy"], first["trace_stability"], first["hidden_stability"])
-        steps_table.add_row(
-            str(tokens),
-            *("" if signal is None else f"{signal:.3f}" for signal in signals),
-            *(_told(d) if d else "" for d in here),
-        )
-    console.print(steps_table)
+        shown = ("" if signal is None else f"{signal:.3f}" for signal in signals)
+        cells.append((str(tokens), *shown, *(_told(d) if d else "" for d in here)))
+    title = "Signals at every boundary, and what each method decides there up to its end (its confidence or score)"
+    decide = [told["method"] for told in methods]
+    print_table(title, ("tokens", "entropy", "trace", "hidden", *decide), cells, sections=False, words=decide)
 
 
 def _threshold(p: Any) -> float | None:
@@ -232,20 +226,24 @@ def _threshold(p: Any) -> float | None:
     return threshold if threshold is not None and math.isfinite(threshold) else None
 
 
-def _looks_table(told: dict[str, Any]) -> Any:
+def _print_looks(told: dict[str, Any]) -> None:
     """Where a gate looked: the score, beside its threshold, and the value that the text stood for."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table()
+    title = f"Looks of {told['method']}: it stops where the score reaches {told['threshold']:.4g}"
     reads = any(d["stands_for"] for d in told["decisions"])  # a rule that asks the model reads no value of the text
-    for name in ("tokens", "score", *(["stands for"] if reads else []), "decision"):
-        table.add_column(name, justify="right" if name in ("tokens", "score") else "left")
+    names = ("tokens", "score", *(["stands for"] if reads else []), "decision")
+    cells = []
     for d in told["decisions"]:
-        score = "" if d["score"] is None else f"{d['score']:.4f}"
-        value = [Text(d["stands_for"] or "")] if reads else []
-        table.add_row(str(d["tokens"]), score, *value, d["reason"])
-    return table
+        value = [_short(d["stands_for"] or "")] if reads else []
+        cells.append((str(d["tokens"]), "" if d["score"] is None else f"{d['score']:.4f}", *value, d["reason"]))
+    if cells:
+        print_table(title, names, cells, sections=False, words=names[2:])
+    else:
+        print(fill(f"{title}; there were none: nothing in the text is one for this rule", NARROW))
+
+
+def _short(text: str) -> str:
+    """What stands for a text in a cell: its beginning, in one line."""
+    return shorten(text, _ROOM, placeholder=" …") if len(text.split()) > 1 else text[:_ROOM]
 
 
 def _told(decision: dict[str, Any]) -> str:

@@ -193,3 +193,5 @@ def _status(args: argparse.Namespace) -> None:
         print("nothing has been learned from a request yet")
     for one in known:
         print("\n".join(fill(line, NARROW, subsequent_indent="  ") for line in in_words(one)), end="\n\n")
+    if known:
+        note("as of the last request that was learned from; /metrics of a sidecar that runs is of now")

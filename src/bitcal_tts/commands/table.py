@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
 from bitcal_tts.evaluation.tables import ENERGY, joules_cell, lost_cell, points
 
 Row = dict[str, Any]
-_WORDS = ("model", "traces", "method", "against", "verdict", "signal", "boundaries", "rule", "setting")
-
-
+WORDS = ("model", "traces", "method", "against", "verdict", "signal", "boundaries", "rule", "setting")
+"""Columns that are no numbers."""
 NARROW = 80
 WIDE = 110
 
@@ -81,7 +80,13 @@ def _several_budgets(rows: Sequence[Row]) -> bool:
 
 
 def print_table(
-    title: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, sections: bool = True, width: int = WIDE
+    title: str,
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    sections: bool = True,
+    width: int = WIDE,
+    words: Collection[str] = WORDS,
 ) -> None:
     """A table, with a rule wherever the first column changes unless told otherwise; no wider than a terminal is.
 
@@ -99,14 +104,14 @@ def print_table(
     narrow = sum(3 + max(map(len, column)) for column in columns) >= width
     if narrow:
         columns = [(name, *(cell.replace(" [", "\n[") for cell in cells)) for name, *cells in columns]
-    words = [name in _WORDS for name in names]
-    lines, widths = True, _widths(columns, words, width - 1 - 3 * len(columns))
+    worded = [name in words for name in names]
+    lines, widths = True, _widths(columns, worded, width - 1 - 3 * len(columns))
     if sum(widths) > width - 1 - 3 * len(columns):
-        lines, widths = False, _widths(columns, words, width - 2 * len(columns))
+        lines, widths = False, _widths(columns, worded, width - 2 * len(columns))
     table = Table(
         box=box.HEAVY_HEAD if lines else box.SIMPLE_HEAD, pad_edge=lines, padding=(0, 1) if lines else (0, 1, 0, 0)
     )
-    for i, ((name, *cells), word) in enumerate(zip(columns, words, strict=True)):
+    for i, ((name, *cells), word) in enumerate(zip(columns, worded, strict=True)):
         head = fill(name, widths[i]) if narrow else name
         table.add_column(head, justify="left" if word else "right", overflow="fold", no_wrap=word)
         if word and narrow:
@@ -114,7 +119,7 @@ def print_table(
     for i, row in enumerate(rows):
         if sections and i and row[0] != rows[i - 1][0]:
             table.add_section()
-        table.add_row(*(column[1 + i] for column in columns))
+        table.add_row(*(Text(column[1 + i]) for column in columns))  # no text is markup
     console = Console(width=width)
     if title:
         console.print(Text(fill(title, width), style="bold"))  # a line of its own, which may be wider than the table
