@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from environments import environment
 
 from bitcal_tts.cli import main
 from bitcal_tts.engines.llama_server import free_port
+from bitcal_tts.files import locked
 
 STORY = "Grace buys 5 packs with 19 candles in each. Then she finds 9 more. She sells all for $8 each. How many?"
 
@@ -54,6 +56,47 @@ def test_it_needs_no_more_than_its_extras(upstream_url: str, tmp_path: Path) -> 
     finally:
         process.terminate()
         process.wait(20)
+
+
+LOGGED = """
+import logging
+from asyncio import CancelledError
+from bitcal_tts.serving.journal import log_as_json
+
+def failing(error):
+    try:
+        raise error
+    except BaseException:
+        logging.getLogger("uvicorn.error").exception("Exception in ASGI application\\n")
+
+log_as_json()
+logging.getLogger("bitcal.serve").info("ended", extra={"tokens": 7})
+failing(ValueError("what somebody asked"))
+failing(CancelledError())
+logging.getLogger("asyncio").warning("socket.send() raised exception.")
+logging.getLogger("asyncio").warning("something else")
+logging.getLogger("httpx2").info("HTTP Request")
+"""
+
+
+def test_whatever_is_logged_is_a_json_object_a_line_without_what_anybody_wrote() -> None:
+    done = subprocess.run([sys.executable, "-c", LOGGED], capture_output=True, text=True, check=True)
+    told = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [one["event"] for one in told] == ["ended", "Exception in ASGI application", "something else"]
+    assert told[0]["tokens"] == 7
+    assert told[1]["error"] == "ValueError" and "in failing" in told[1]["traceback"][0]
+    assert "somebody" not in done.stderr
+
+
+def test_what_one_sidecar_knows_is_its_own(
+    upstream_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve = ["serve", "--upstream", upstream_url, "--port", str(free_port()), "--risk", "0.05", "--state"]
+    with locked(tmp_path):
+        assert main([*serve, str(tmp_path)]) == 2
+    assert "choose another --state" in capsys.readouterr().err
+    assert main([*serve, "/proc/state"]) == 2
+    assert "nothing can be written to /proc/state" in (told := capsys.readouterr().err) and "--state" in told
 
 
 def test_settings_come_from_a_file(upstream_url: str, tmp_path: Path) -> None:

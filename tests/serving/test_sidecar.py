@@ -244,6 +244,25 @@ def test_what_cannot_be_controlled_is_passed_on_and_says_so(client: Any, more: d
     assert told.choices and not hasattr(told, "bitcal")
 
 
+@pytest.mark.parametrize(
+    ("asks", "cap"),
+    [
+        ({}, 5),
+        ({"max_tokens": 3}, 3),
+        ({"max_tokens": 9}, 5),
+        ({"max_tokens": -1}, 5),  # without end, for llama.cpp
+        ({"max_completion_tokens": 9}, 5),
+    ],
+)
+def test_the_cap_that_a_request_names_goes_with_what_is_passed_on(running: Any, asks: dict[str, int], cap: int) -> None:
+    body = {**asked(0), "bitcal": {"off": True, "budget": 5}, **asks}
+    status, told = post(running.url, json.dumps(body).encode())
+    assert status == 200 and told["usage"]["completion_tokens"] == cap
+    body["bitcal"]["budget"] = 0
+    status, told = post(running.url, json.dumps(body).encode())
+    assert status == 400 and "bitcal.budget must be a whole number of at least 1" in told["error"]["message"]
+
+
 def test_everything_else_is_passed_on(client: Any, running: Any) -> None:
     assert client.models.list().data[0].id
     with urllib.request.urlopen(f"{running.url}/props", timeout=5) as answer:

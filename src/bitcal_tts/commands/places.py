@@ -10,8 +10,8 @@ from typing import Any
 _LEAST = 1 << 20  # bytes that there must be room for
 
 
-def check_writable(out: Path) -> None:
-    """Where nothing can be written, say so before the work and not after it."""
+def check_writable(out: Path, option: str = "--out") -> None:
+    """Where nothing can be written, say so before the work and not after it, and which option names another place."""
     place = out.parent if out.is_file() else out
     while not place.exists():
         place = place.parent
@@ -22,7 +22,7 @@ def check_writable(out: Path) -> None:
     except OSError as error:
         raise ValueError(
             f"nothing can be written to {out}: making a file of a mebibyte in {place} fails ({error.strerror}); choose "
-            "another --out"
+            f"another {option}"
         ) from None
 
 

@@ -16,6 +16,7 @@ import uvicorn
 
 from bitcal_tts.commands import options
 from bitcal_tts.commands.options import API_KEY_VARIABLE, declared
+from bitcal_tts.commands.places import check_writable
 from bitcal_tts.commands.progress import note
 from bitcal_tts.commands.served import BUDGET, policy_of
 from bitcal_tts.commands.table import NARROW
@@ -87,8 +88,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                        "bitcal audit reads")  # fmt: skip
     options.add_answers(parser, "number")
     parser.add_argument("--budget", type=options.positive,
-                        help=f"most tokens of any request (the profile's; {BUDGET}, or less where the model has "
-                        "little room)")  # fmt: skip
+                        help=f"most tokens of a controlled request (the profile's; {BUDGET}, or less where the model "
+                        "has little room)")  # fmt: skip
     parser.add_argument("--temperature", type=float, help="where a client does not say (1, or the profile's)")
     options.add_declare(parser)
     parser.add_argument("--api-key", metavar="KEY", default=os.environ.get("BITCAL_SERVE_KEY"),
@@ -133,13 +134,13 @@ def run(args: argparse.Namespace) -> None:
         method = "the autopilot" if pilot else policy.build(None, None, args.budget).parameters.name
         note(
             f"serving {engine.describe()['model']} at {engine.bits:g} bits, halted by {method}, at most "
-            f"{args.budget:,} tokens a request"
+            f"{args.budget:,} tokens a controlled request"
         )
         where = f"http://{f'[{args.host}]' if ':' in args.host else args.host}:{args.port}"
         note(f"base URL for clients: {where}/v1, playground: {where}/")
         config = uvicorn.Config(
             sidecar.application(), host=args.host, port=args.port, log_level="warning", access_log=False,
-            server_header=False, timeout_graceful_shutdown=_FINISHING,
+            server_header=False, timeout_graceful_shutdown=_FINISHING, log_config=None,
         )  # fmt: skip
         with suppress(KeyboardInterrupt):  # told to end, it has ended
             _Server(config).run()
@@ -174,8 +175,12 @@ def autopilot_of(args: argparse.Namespace, opened: ExitStack) -> Autopilot | Non
     if args.profile is not None or args.method is not None:
         raise ValueError("--risk earns a promise of its own: leave out --profile and --method, or leave out --risk")
     terms = Terms(args.risk, args.confidence, args.shadow, args.learn, args.first)
+    check_writable(args.state, "--state")
     memory = Memory(args.state, keep_texts=args.keep_texts)
-    opened.enter_context(locked(args.state))
+    try:
+        opened.enter_context(locked(args.state))
+    except BlockingIOError as error:
+        raise ValueError(f"{error}: one sidecar's evidence is its own; choose another --state") from None
     return Autopilot(terms, memory, answers=args.answers or "number")
 
 

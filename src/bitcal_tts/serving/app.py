@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from bitcal_tts.engines.wire import ServerError
 from bitcal_tts.halting.settled import OR_FORCE
-from bitcal_tts.serving.asked import Asked, BadRequestError, read_asked
+from bitcal_tts.serving.asked import Asked, BadRequestError, capped, read_asked
 from bitcal_tts.serving.autopilot import Autopilot
 from bitcal_tts.serving.door import failure
 from bitcal_tts.serving.generation import Generation
@@ -322,11 +322,11 @@ class Sidecar:
         return told
 
     def _theirs(self, told: dict[str, Any], body: bytes, *, chat: bool) -> bytes:
-        """What is passed on of a body: all but what is ours, and in the style in which others are asked."""
+        """What is passed on of a body: all but what is ours, with the cap that it names, in the style of all others."""
         usual = self._upstream.engine.template_options if chat else {}
         if "bitcal" not in told and not usual:
             return body
-        theirs = {key: value for key, value in told.items() if key != "bitcal"}
+        theirs = {key: value for key, value in told.items() if key != "bitcal"} | capped(told)
         options = theirs.get("chat_template_kwargs") or {}
         if usual and isinstance(options, dict):
             theirs["chat_template_kwargs"] = {**usual, **options}

@@ -96,7 +96,7 @@ def read_asked(body: Mapping[str, Any], *, chat: bool, temperature: float) -> As
             return "its prompt is not one text"
         prompt = question = body["prompt"]
     caps = [_whole(body.get(key), key) for key in ("max_tokens", "max_completion_tokens")]
-    known = [cap for cap in (*caps, _whole(ours.get("budget"), "bitcal.budget")) if cap is not None]
+    known = [cap for cap in (*caps, ours.get("budget")) if cap is not None]
     try:
         decoding = Decoding(
             _number(body, "temperature", temperature),
@@ -129,6 +129,16 @@ def read_asked(body: Mapping[str, Any], *, chat: bool, temperature: float) -> As
     )
 
 
+def capped(body: Mapping[str, Any]) -> dict[str, int]:
+    """The cap that a request names under `bitcal`, as all servers know it; nothing where it names none."""
+    cap = (body.get("bitcal") or {}).get("budget")
+    if cap is None:
+        return {}
+    key = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
+    theirs = body.get(key)
+    return {key: min(cap, theirs) if isinstance(theirs, int) and theirs > 0 else cap}
+
+
 def _ours(told: Any) -> dict[str, Any]:
     if told is None:
         return {}
@@ -140,6 +150,7 @@ def _ours(told: Any) -> dict[str, Any]:
     for key in ("method", "profile"):
         if told.get(key) is not None and not isinstance(told[key], str):
             raise BadRequestError(f"bitcal.{key} must be a name")
+    _whole(told.get("budget"), "bitcal.budget")
     return told
 
 
