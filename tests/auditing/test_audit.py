@@ -18,6 +18,7 @@ import pytest
 from bitcal_tts.auditing.crossfit import FoldScorers, candidates_of, crossed, fit_folds, loosest
 from bitcal_tts.auditing.findings import HEADINGS, Audited, cells, scored, verdict
 from bitcal_tts.auditing.page import Example, FilePart, Stop, render
+from bitcal_tts.auditing.reading import ReadText
 from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, fold_of, walk_texts
 from bitcal_tts.calibration.recording import mark_of_question
 from bitcal_tts.cli import main
@@ -97,7 +98,7 @@ def test_a_row_a_method_and_risk(log: Path, capsys: pytest.CaptureFixture[str], 
     assert {row["n"] for row in rows} == {150} and by_name["full"]["model"] == "made up"
     assert 0.75 < by_name["full"]["full_accuracy"] < 0.95
     page = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
-    assert "settled at 1 %" in page and "stated_1: " in page and "<script" not in page
+    assert "settled at 1 %" in page and "stated_1 reads " in page and "<script" not in page
     assert "thinking on" in page and "writing it up" in page and "going on" not in page
     assert json.loads((tmp_path / "out" / "audit.json").read_text())["rows"] == rows
 
@@ -323,10 +324,33 @@ def test_what_settled_leaves_out_is_pale_and_nothing_else() -> None:
         page = render([FilePart(shape, [], "", [], [example])], "")
         return page.partition('<p class="text">')[2].partition("</p>")[0]
 
-    first = Stop("stated_1", 2, "wrong", True, False)
+    first = Stop("stated_1", 2, None, "wrong", True, False)
     assert shown(first).startswith("ab ") and shown(first).endswith("cdef") and "rest" not in shown(first)
-    both = shown(Stop("complete", 5, "right", False, False), Stop("settled at 1 %", 3, "right", False, True), first)
+    assert "stated_1 reads no answer: wrong, which is lost" in shown(first)
+    ours = Stop("settled at 1 %", 3, "7", "right", False, True)
+    both = shown(Stop("complete", 5, "7", "right", False, False), ours, first)
+    assert "settled at 1 % reads 7: right<" in both
     assert re.findall('<span class="rest">([a-z]*)</span>', both) == ["de", "f"]
+
+
+def test_what_a_mark_says_is_read_is_what_it_was_judged_by(walked: Walked) -> None:
+    """Right where, and only where, the value is the right one; and `stated_1` has read what is wrong in some."""
+    setting, scorers = Setting("number", "</think>"), fit_folds([walked], "gold", None, rounds=20)
+    audited = Audited("f", None, "number", "</think>", "gold", scored(walked, scorers), 0)
+    marks = audited.marks(0.05)
+    told: dict[str, list[bool]] = {}
+    for i in range(60):
+        text = text_of(i)
+        assert text.answer is not None
+        read = ReadText(text, setting, scorers.profiles[walked.folds[i]])
+        for name, (at, cut) in marks.items():
+            if at[i]:
+                answer = read.by(name, int(at[i]))
+                right = answer is not None and setting.task.format.equal(answer, text.answer)
+                assert right == cut.correct[i], (name, i)
+                told.setdefault(name, []).append(right)
+    assert len(told) == 3 and all(any(known) for known in told.values())
+    assert not all(told["stated_1"]) and not all(told["settled at 5 %"])
 
 
 def test_a_text_that_does_not_think_is_not_said_to(tmp_path: Path) -> None:
@@ -484,6 +508,9 @@ def test_where_waiting_for_the_answer_is_the_better_rule_that_is_said() -> None:
     )
     assert verdict([*gates, row("complete", 0.8, 0.0)]) == f"{usual}5 % cannot be promised here."  # a gate needs fewer
     assert verdict([*gates, row("complete", 0.584, 0.01)]).startswith(usual)  # or loses less
+    nothing = [{**gate, "share": 1.0, "lost_correct_rate": 0.0} for gate in gates]
+    said = verdict([*nothing, row("complete", 1.0, 0.0)])
+    assert said.startswith("settled, aimed at 5 % lost, would have saved nothing to speak of")
 
 
 def test_the_verdict_is_of_the_risk_nearest_to_the_usual_one_and_says_what_could_be_promised() -> None:

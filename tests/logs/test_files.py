@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bitcal_tts.logs import Fault, LogError, read_records
+from bitcal_tts.logs.files import bare_name
 
 ROWS = [
     {"question": "1+1?", "response": "It is 2.\nSo \\boxed{2}", "gold": "2"},
@@ -33,6 +34,13 @@ def test_jsonl_plain_and_compressed(tmp_path: Path, ending: str) -> None:
     packers: dict[str, Any] = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
     path.write_bytes(packers[ending](raw))
     assert values(path) == ROWS
+
+
+def test_a_name_keeps_the_dots_that_are_its_own() -> None:
+    names = ("r1-1.5b-bf16.jsonl.xz", "r1-1.5b-3bit.jsonl", "s1.1.csv.gz", "log.2026-11-19.parquet", "plain.json")
+    assert [bare_name(Path("logs") / name) for name in names] == [
+        "r1-1.5b-bf16", "r1-1.5b-3bit", "s1.1", "log.2026-11-19", "plain"
+    ]  # fmt: skip
 
 
 def test_json_csv_and_parquet(tmp_path: Path) -> None:

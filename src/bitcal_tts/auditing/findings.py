@@ -234,7 +234,8 @@ def verdict(rows: Sequence[Row]) -> str:
     """What could be saved of a file, in a sentence: by the gate at the usual risk, or by what is simpler and better."""
     gates = [row for row in rows if row["method"] == "settled"]
     for row in rows:
-        if row["method"] == "complete" and all(_no_worse(row, gate) for gate in gates):
+        simpler = row["method"] == "complete" and 1 - row["share"] >= WORTH
+        if simpler and all(_no_worse(row, gate) for gate in gates):
             return f"complete, which stops when the answer is written out, {_saves(row)}: here it is the better rule."
     row = min(gates, key=lambda gate: abs(gate["risk"] - USUAL_RISK))
     risk = f"{100 * row['risk']:g} %"
@@ -253,11 +254,16 @@ def verdict(rows: Sequence[Row]) -> str:
     return f"settled, aimed at {risk} lost, {_saves(row)}; {promise}."
 
 
+def counted(n: int) -> str:
+    """How many texts."""
+    return f"{n:,} text{'' if n == 1 else 's'}"
+
+
 def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
     """What a file says, a sentence a finding."""
     found = [
-        f"{shape['n']:,} texts{_drawn(shape)} of {shape['tokens_mean']:,.0f} tokens on average (a tenth is longer than "
-        f"{shape['tokens_p10_p50_p90'][2]:,.0f})."
+        f"{counted(shape['n'])}{_drawn(shape)} of {shape['tokens_mean']:,.0f} tokens on average (a tenth is longer "
+        f"than {shape['tokens_p10_p50_p90'][2]:,.0f})."
     ]
     if shape["full_accuracy"] is not None:
         found.append(f"{_pc(shape['full_accuracy'])} % of them end with the right answer.")

@@ -7,23 +7,28 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from textwrap import shorten
 
-from bitcal_tts.auditing.findings import HEADINGS, LEGEND, Row, cells
+from bitcal_tts.auditing.findings import HEADINGS, LEGEND, Row, cells, counted
 
 _HEAD = 1200
 """Characters of a text that are shown before its first stop and behind its last."""
+_ANSWER = 60
+"""Characters of an answer that are shown."""
 _LEGEND = (
-    "Texts, marked where each rule would have stopped, in red where the answer is lost by it. "
+    "Texts, marked where each rule would have stopped and what it takes the text to answer there, in red where the "
+    "answer is lost by it. A rule may misread a text: what is lost by that is counted as lost. "
     "Pale is what <code>settled</code> would not have written."
 )
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a rule would have stopped a text, and whether the rule is ours."""
+    """Where a rule would have stopped a text, what it would have answered, and whether the rule is ours."""
 
     rule: str
     at: int
+    answer: str | None
     verdict: str
     lost: bool
     ours: bool
@@ -64,7 +69,7 @@ def render(parts: Sequence[FilePart], subtitle: str) -> str:
 
 def _file(part: FilePart, *, legend: bool) -> str:
     shape = part.shape
-    who = html.escape(f"{shape['file']}: {shape['model'] or 'unknown model'}, {shape['n']:,} texts")
+    who = html.escape(f"{shape['file']}: {shape['model'] or 'unknown model'}, {counted(shape['n'])}")
     sentences = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in part.sentences)
     examples = "".join(map(_example, part.examples))
     if examples:
@@ -104,7 +109,8 @@ def _example(example: Example) -> str:
         piece = text[at : stop.at]
         shown.append(_piece(piece if i else _shortened(piece), saved=saved))
         kind = "stop lost" if stop.lost else "stop"
-        what = f"{stop.rule}: {stop.verdict}{', which is lost' if stop.lost else ''}"
+        reads = "no answer" if stop.answer is None else shorten(stop.answer, _ANSWER, placeholder=" ...")
+        what = f"{stop.rule} reads {reads}: {stop.verdict}{', which is lost' if stop.lost else ''}"
         shown.append(f' <span class="{kind}">{html.escape(what)}</span> ')
         at, saved = stop.at, saved or stop.ours
     rest = text[at:]

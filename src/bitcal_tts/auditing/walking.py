@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
@@ -144,17 +143,26 @@ def walk_texts(
     return Walked.joined(parts)
 
 
-def _walk(trace: Trace, setting: Setting, task: Task, score: Callable[[LookTable, int], LookTable] | None) -> Walked:
-    budget = _LONG  # nothing may be told from a budget that follows the text's own length
-    shared: dict[str, Any] = {"bits": BITS, "budget": budget, "answers": setting.answers, "close": setting.close}
+def recording_of(trace: Trace, setting: Setting) -> tuple[Recording, int]:
+    """A text as a recording of one, and the budget that it is read with, from which its own length cannot be told."""
     markers = [None, setting.close] if setting.close else None
-    recording = Recording({"bits": BITS, "budget": budget, "thinking": markers}, [trace], task, Identity())
+    return Recording({"bits": BITS, "budget": _LONG, "thinking": markers}, [trace], setting.task, Identity()), _LONG
+
+
+def simple_rule(setting: Setting) -> Stated:
+    """What stops at stated answers."""
+    stated = build_method("stated", reserve=0, bits=BITS, budget=_LONG, answers=setting.answers, close=setting.close)
+    assert isinstance(stated, Stated)
+    return stated
+
+
+def _walk(trace: Trace, setting: Setting, task: Task, score: Callable[[LookTable, int], LookTable] | None) -> Walked:
+    recording, budget = recording_of(trace, setting)
     settled = recording.table(budget, "sentences")
     mark = mark_of(trace)
     if score is not None:
         settled = score(settled, fold_of(mark))
-    stated = build_method("stated", reserve=0, **shared)
-    assert isinstance(stated, Stated)
+    stated = simple_rule(setting)
     full = full_run(trace, stated.parameters)
     judge = Judge(trace, full.answer, task)
     thinking = _thinking(trace, setting.close)

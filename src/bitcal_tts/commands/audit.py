@@ -28,11 +28,13 @@ from bitcal_tts.auditing.findings import (
     Row,
     Served,
     cells,
+    counted,
     scored,
     sentences,
     verdict,
 )
 from bitcal_tts.auditing.page import Example, FilePart, Stop, render
+from bitcal_tts.auditing.reading import ReadText
 from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, walk_texts
 from bitcal_tts.calibration.fit import SHARE, SHARE_OF_KNOWN
 from bitcal_tts.calibration.recording import mark_of_question
@@ -46,6 +48,7 @@ from bitcal_tts.files import write_json, write_text
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.logs import LoggedText
 from bitcal_tts.logs.counting import splitter
+from bitcal_tts.logs.files import bare_name
 
 EXAMPLE = """example:
   bitcal audit logs.jsonl
@@ -145,7 +148,7 @@ def run(args: argparse.Namespace) -> None:
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
         write_json(args.out / "audit.json", result)
-        write_text(args.out / "audit.html", _page(audits, audited, rows, served, args))
+        write_text(args.out / "audit.html", _page(audits, audited, rows, served, scorers, args))
     if args.json:
         print(json.dumps(result))
         return
@@ -153,7 +156,7 @@ def run(args: argparse.Namespace) -> None:
     if args.out:
         say(f"written: {args.out / 'audit.json'} and {args.out / 'audit.html'}")
     first = args.files[0]
-    folder = shlex.quote(f"traces/{first.name.partition('.')[0]}")
+    folder = shlex.quote(f"traces/{bare_name(first)}")
     suggest(f"bitcal import {shlex.quote(str(first))}{as_told(args)} --out {folder}")
 
 
@@ -223,7 +226,9 @@ class _Audit:
             self._name, log.model, setting.answers, setting.close, self._label, whole, log.faults, log.n, certifying
         )
 
-    def examples(self, one: Audited, risks: Sequence[float], served: Served | None) -> list[Example]:
+    def examples(
+        self, one: Audited, risks: Sequence[float], served: Served | None, scorers: FoldScorers
+    ) -> list[Example]:
         """A few texts with the places where rules would have stopped them: lost ones first, then long and short."""
         marks = one.marks(min(risks, key=lambda risk: abs(risk - USUAL_RISK)), served)
         ours = next(cut for name, (_, cut) in marks.items() if name.startswith(_OURS))
@@ -234,15 +239,27 @@ class _Audit:
         chosen = {int(i): title for title, which in titles.items() for i in which}
         lines = {one.walked.lines[i]: i for i in chosen}
         texts = {text.line: text for text in self.log.texts() if text.line in lines}
-        return [self._example(texts[line], i, chosen[i], marks, one.label) for line, i in lines.items()]
+        folds = one.walked.folds
+        return [
+            self._example(
+                ReadText(texts[line], self.setting, scorers.profiles[folds[i]]),
+                texts[line],
+                i,
+                chosen[i],
+                marks,
+                one.label,
+            )
+            for line, i in lines.items()
+        ]
 
-    def _example(self, text: LoggedText, i: int, title: str, marks: Any, label: str) -> Example:
+    def _example(self, read: ReadText, text: LoggedText, i: int, title: str, marks: Any, label: str) -> Example:
         pieces = splitter(self.setting.tokenizer)(text.response)
         ends = list(itertools.accumulate(map(len, pieces), initial=0))
         stops = [
             Stop(
                 name,
                 ends[at[i]],
+                read.by(name, int(at[i])),
                 "right" if cut.correct[i] else "wrong",
                 bool(cut.losses(label)[i]),
                 name.startswith(_OURS),
@@ -305,6 +322,7 @@ def _page(
     audited: Sequence[Audited],
     rows: Sequence[Row],
     served: Served | None,
+    scorers: FoldScorers,
     args: argparse.Namespace,
 ) -> str:
     parts = []
@@ -312,7 +330,9 @@ def _page(
         mine = [row for row in rows if row["file"] == one.file]
         shape = one.shape()
         parts.append(
-            FilePart(shape, mine, verdict(mine), sentences(shape, mine), audit.examples(one, args.risks, served))
+            FilePart(
+                shape, mine, verdict(mine), sentences(shape, mine), audit.examples(one, args.risks, served, scorers)
+            )
         )
     counted = "counted by " + (args.tokenizer or "an approximation")
     against = "gold answers" if args.label == "gold" else "what the full texts end with"
@@ -327,7 +347,7 @@ def _show(shapes: Sequence[Row], rows: Sequence[Row], *, full: bool) -> None:
     shown = len(HEADINGS) if full else len(HEADINGS) - _BEHIND_FULL
     for shape in shapes:
         mine = [row for row in rows if row["file"] == shape["file"]]
-        print(f"{shape['file']}: {shape['model'] or 'unknown model'}, {shape['n']:,} texts")
+        print(f"{shape['file']}: {shape['model'] or 'unknown model'}, {counted(shape['n'])}")
         print(fill(verdict(mine), NARROW))
         for sentence in sentences(shape, mine):
             print(fill(f"- {sentence}", NARROW, subsequent_indent="  "))

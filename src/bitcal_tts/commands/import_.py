@@ -24,6 +24,7 @@ from bitcal_tts.files import write_json
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.halting.signals import TEXT_ONLY, Signals
 from bitcal_tts.logs.counting import APPROXIMATE, splitter
+from bitcal_tts.logs.files import bare_name
 from bitcal_tts.traces.importing import import_texts, manifest_of
 from bitcal_tts.traces.outcome import Outcome
 from bitcal_tts.traces.texts import TOP_K, complete_signals
@@ -122,7 +123,7 @@ def _import_logs(args: argparse.Namespace) -> None:
 
 def _folders(paths: Sequence[Path], out: Path) -> dict[Path, Path]:
     """Where each file goes; no two go into one folder."""
-    folders = {path: out if len(paths) == 1 else out / path.name.partition(".")[0] for path in paths}
+    folders = {path: out if len(paths) == 1 else out / bare_name(path) for path in paths}
     files = {folder: path for path, folder in folders.items()}
     for path, folder in folders.items():
         if files[folder] != path:
@@ -144,7 +145,7 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         gold = gold or text.answer is not None
     signals = Signals("top", k=TOP_K) if full else TEXT_ONLY
     bits, assumed = (_BITS, ", for nobody said otherwise: --bits") if args.bits is None else (args.bits, "")
-    model = log.model or args.model_name or path.name.partition(".")[0]
+    model = log.model or args.model_name or bare_name(path)
     named = "" if log.model or args.model_name else ", by the file's name: --model-name"
     manifest = manifest_of(
         model=model,

@@ -62,6 +62,11 @@ def read_records(path: Path) -> Iterator[Record | Fault]:
         raise LogError(f"{path} cannot be read to its end: {type(error).__name__}: {error}") from None
 
 
+def bare_name(path: Path) -> str:
+    """A file's name without the endings that say what it is; other dots belong to it."""
+    return Path(path.stem if path.suffix.lower() in _OPENERS else path.name).stem
+
+
 def _jsonl(file: IO[bytes]) -> Iterator[Record | Fault]:
     for line, raw in enumerate(file, 1):
         if raw.strip():
