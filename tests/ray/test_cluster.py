@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,19 +78,24 @@ def actors() -> list[int]:
     return found
 
 
-def when(ready: Callable[[], bool], do: Callable[[], None]) -> threading.Thread:
-    """Do it once, as soon as it is time."""
+@contextmanager
+def as_soon_as(ready: Callable[[], bool], do: Callable[[], None]) -> Iterator[None]:
+    """Do it once, while what is inside goes on, however slow the machine is."""
+    over = threading.Event()
 
     def wait() -> None:
-        for _ in range(1200):
+        while not over.wait(0.05):
             if ready():
                 do()
                 return
-            time.sleep(0.05)
 
     thread = threading.Thread(target=wait)
     thread.start()
-    return thread
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_a_worker_that_is_killed_loses_nothing(cluster: Any, alone: list[Trace], tmp_path: Path) -> None:
@@ -100,9 +105,8 @@ def test_a_worker_that_is_killed_loses_nothing(cluster: Any, alone: list[Trace],
         killed.append(actors()[0])
         os.kill(killed[0], signal.SIGKILL)
 
-    thread = when(lambda: len(list(folder.glob("part-*"))) >= 2 and bool(actors()), kill)
-    assert spread(cluster, folder) == 0
-    thread.join()
+    with as_soon_as(lambda: len(list(folder.glob("part-*"))) >= 2 and bool(actors()), kill):
+        assert spread(cluster, folder) == 0
     assert killed
     check_same(folder, alone)
 
@@ -114,9 +118,8 @@ def test_a_node_that_is_lost_leaves_its_block_to_the_other(cluster: Any, alone: 
         lost.append(True)
         cluster.remove_node(cluster.second, allow_graceful=False)
 
-    thread = when(lambda: len(list(folder.glob("part-*"))) >= 2, lose)
-    assert spread(cluster, folder) == 0
-    thread.join()
+    with as_soon_as(lambda: len(list(folder.glob("part-*"))) >= 2, lose):
+        assert spread(cluster, folder) == 0
     assert lost
     check_same(folder, alone)
 

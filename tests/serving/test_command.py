@@ -175,5 +175,6 @@ def test_ctrl_c_in_a_terminal_finishes_the_streams_that_are_open() -> None:
             assert process.wait(30) == 0
             assert process.stderr is not None
             assert "finishing 1 request" in (said := process.stderr.read().decode()) and "Traceback" not in said
+            assert "Promised: at most 5 % lost (confidence 0.9, " in said  # at its start
         finally:
             process.kill()

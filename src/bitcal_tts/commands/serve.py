@@ -136,6 +136,8 @@ def run(args: argparse.Namespace) -> None:
             f"serving {engine.describe()['model']} at {engine.bits:g} bits, halted by {method}, at most "
             f"{args.budget:,} tokens a controlled request"
         )
+        if policy.about.promise:
+            note(policy.about.promise)
         where = f"http://{f'[{args.host}]' if ':' in args.host else args.host}:{args.port}"
         note(f"base URL for clients: {where}/v1, playground: {where}/")
         config = uvicorn.Config(
