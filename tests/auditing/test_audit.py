@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bitcal_tts.auditing.crossfit import FoldScorers, candidates_of, crossed, fit_folds, loosest
-from bitcal_tts.auditing.findings import HEADINGS, Audited, cells, scored, verdict
+from bitcal_tts.auditing.findings import HEADINGS, Audited, cells, scored, verdict, worth_showing
 from bitcal_tts.auditing.page import Example, FilePart, Stop, render
 from bitcal_tts.auditing.reading import ReadText
 from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, fold_of, walk_texts
@@ -26,6 +26,7 @@ from bitcal_tts.commands.logs import as_told
 from bitcal_tts.halting.methods import build_method
 from bitcal_tts.logs import LoggedText
 from bitcal_tts.logs.counting import splitter
+from bitcal_tts.traces.cut import Cut
 from bitcal_tts.traces.looks import Stops
 from bitcal_tts.traces.replay import outcomes
 from bitcal_tts.traces.texts import trace_of
@@ -123,6 +124,22 @@ def test_examples_are_cut_as_the_row_is(walked: Walked) -> None:
     (row,) = [row for row in one.rows([0.01]) if row["method"] == "settled"]
     cut = one.marks(0.01)["settled at 1 %"][1]
     assert row["lost_correct_rate"] == cut.losses("gold").mean() == 0.0
+
+
+def test_what_is_lost_is_shown_first_and_nothing_saves_that_never_stops() -> None:
+    ends = Stops.of(
+        [(100, 0, True, True, False, "")] * 5  # decoded to their end
+        + [(10, 0, True, True, True, "settled"), (40, 0, False, False, True, "settled"), (20, 0, True, True, True, "")]
+    )
+    cut = Cut(
+        ends.tokens, ends.probe_tokens, ends.right, ends.same, ends.halted, ends.reasons,
+        full_tokens=np.full(8, 100), full_correct=np.full(8, True),
+    )  # fmt: skip
+    shown = worth_showing(cut, "gold")
+    assert list(shown.items()) == [
+        (6, "settled loses"), (5, "settled saves most"), (7, "settled saves most"),
+        *((i, "settled never stops") for i in range(4)),
+    ]  # fmt: skip
 
 
 def test_people_see_a_table_and_sentences(log: Path, capsys: pytest.CaptureFixture[str]) -> None:

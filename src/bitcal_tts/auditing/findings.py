@@ -24,6 +24,7 @@ Row = dict[str, Any]
 CONFIDENCE = 0.9
 USUAL_RISK = 0.01
 _AGREEING = (1, 2, 3)
+_EXAMPLES = 4
 
 
 class Served(NamedTuple):
@@ -228,6 +229,21 @@ def _provable(row: Row) -> str:
     if row["certified"]:
         return f"at {100 * row['certified_share']:.1f}"
     return f"+{row['more_items_needed']:,} texts" if row["more_items_needed"] else "no"
+
+
+def worth_showing(cut: Cut, label: str) -> dict[int, str]:
+    """A few texts by what `settled` does on them: what it loses first, then where it saves most, then never stops."""
+    by_saving = np.argsort(cut.cost - cut.full_tokens, kind="stable")
+    found = {
+        "settled loses": np.nonzero(cut.losses(label))[0],
+        "settled saves most": by_saving[cut.halted[by_saving]],
+        "settled never stops": np.nonzero(~cut.halted)[0],
+    }
+    chosen: dict[int, str] = {}
+    for title, which in found.items():
+        for i in which[:_EXAMPLES].tolist():
+            chosen.setdefault(i, title)
+    return chosen
 
 
 def verdict(rows: Sequence[Row]) -> str:

@@ -17,8 +17,6 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-import numpy as np
-
 from bitcal_tts.auditing.crossfit import FoldScorers, fit_folds
 from bitcal_tts.auditing.findings import (
     HEADINGS,
@@ -32,6 +30,7 @@ from bitcal_tts.auditing.findings import (
     scored,
     sentences,
     verdict,
+    worth_showing,
 )
 from bitcal_tts.auditing.page import Example, FilePart, Stop, render
 from bitcal_tts.auditing.reading import ReadText
@@ -61,7 +60,6 @@ asked, and what a stopped text stands for is read off it."""
 
 RISKS = (0.005, 0.01, 0.02, 0.05)
 _BATCH = 8
-_EXAMPLES = 4
 _OURS = "settled"
 _BEHIND_FULL = 2
 """Columns that are left out of the terminal's table unless all are asked for."""
@@ -229,14 +227,10 @@ class _Audit:
     def examples(
         self, one: Audited, risks: Sequence[float], served: Served | None, scorers: FoldScorers
     ) -> list[Example]:
-        """A few texts with the places where rules would have stopped them: lost ones first, then long and short."""
+        """A few texts with the places where rules would have stopped them."""
         marks = one.marks(min(risks, key=lambda risk: abs(risk - USUAL_RISK)), served)
         ours = next(cut for name, (_, cut) in marks.items() if name.startswith(_OURS))
-        lost = np.nonzero(ours.losses(one.label))[0][:_EXAMPLES]
-        saved = np.argsort(ours.cost - ours.full_tokens, kind="stable")[:_EXAMPLES]
-        never = np.nonzero(~ours.halted)[0][:_EXAMPLES]
-        titles = {"settled never stops": never, "settled saves most": saved, "settled loses": lost}
-        chosen = {int(i): title for title, which in titles.items() for i in which}
+        chosen = worth_showing(ours, one.label)
         lines = {one.walked.lines[i]: i for i in chosen}
         texts = {text.line: text for text in self.log.texts() if text.line in lines}
         folds = one.walked.folds
