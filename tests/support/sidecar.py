@@ -32,7 +32,8 @@ class Running:
         args = parser.parse_args(
             ["--upstream", upstream_url, "--port", str(self.port), "--answers", "gsm8k", *arguments]
         )
-        self.engine = HttpEngine(upstream_url, bits=args.bits, template_options={"enable_thinking": True})
+        thinking = {"enable_thinking": True}
+        self.engine = HttpEngine(upstream_url, model=args.model, bits=args.bits, template_options=thinking)
         self._opened = ExitStack()
         pilot = serve.autopilot_of(args, self._opened)
         second = second_of(args, self.engine, self._opened)

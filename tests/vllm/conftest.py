@@ -22,7 +22,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_port()
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", models.resolve("tiny-4m"),
-        "--served-model-name", "tiny-4m", "--dtype", "float32", "--enforce-eager", "--max-model-len", "1024",
+        "--served-model-name", "tiny-4m", "by-another-name", "--dtype", "float32", "--enforce-eager",
+        "--max-model-len", "1024",
         "--kv-cache-memory-bytes", str(1 << 28), "--host", "127.0.0.1", "--port", str(port),
         "--logits-processors", "bitcal_tts.engines.vllm:Halting",
     ]  # fmt: skip

@@ -17,6 +17,7 @@ from short_task import short_task
 
 from bitcal_tts.engines.base import Decoding
 from bitcal_tts.engines.http import HttpEngine
+from bitcal_tts.engines.wire import ServerError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's own are not ours to mend
 BUDGET, STOP = 300, 3
@@ -41,6 +42,14 @@ def test_what_the_server_reports(served: HttpEngine) -> None:
     assert about["engine"].startswith("vLLM server 0.")
     assert (about["model"], about["bits"], about["declared"]) == ("tiny-4m", 32, ["bits"])
     assert "model_sha256" not in served.identity(Decoding()).known
+    assert not served.has_other("by-another-name")
+
+
+def test_it_goes_by_any_of_its_names(server: str) -> None:
+    with HttpEngine(server, model="by-another-name", bits=32) as one:
+        assert one.served_as == "by-another-name"
+    with pytest.raises(ServerError, match="has no model 'another', only tiny-4m, by-another-name"):
+        HttpEngine(server, model="another", bits=32)
 
 
 def post(url: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:

@@ -58,7 +58,7 @@ def add_engine_options(group: Any) -> None:
     """What decodes, and how it chooses tokens."""
     group.add_argument(
         "--model",
-        help=f"tiny-1m, tiny-4m, tiny-15m, a folder, or a hub id ({USUAL_MODEL}); with --url, what it is to have",
+        help=f"tiny-1m, tiny-4m, tiny-15m, a folder, or a hub id ({USUAL_MODEL}); with --url, which of the server's",
     )  # fmt: skip
     group.add_argument(
         "--engine",

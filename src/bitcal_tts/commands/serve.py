@@ -55,6 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=("status",), help="what the autopilot knows, and no serving")
     parser.add_argument("--upstream", metavar="URL",
                         help=f"the server; its key, if it has one, is read from {API_KEY_VARIABLE}")  # fmt: skip
+    parser.add_argument("--model", metavar="NAME",
+                        help="which of the upstream's models is halted, where it has several")  # fmt: skip
     parser.add_argument("--demo", action="store_true", help=f"{demo.MODEL}, from the box, as its own upstream")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; another address needs --api-key")
     parser.add_argument("--port", type=int, default=8100, help="where to listen (%(default)s)")
@@ -64,6 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--escalate-to", metavar="URL", help="a second server, which goes on with what a method escalates"
     )
+    parser.add_argument("--escalate-model", metavar="NAME", help="which of its models, where it has several")
     parser.add_argument("--escalate-bits", type=float, help="its weight precision, where it cannot be read")
     parser.add_argument("--escalate-after", type=options.positive, metavar="TOKENS",
                         help="and with what is not settled after so many tokens")  # fmt: skip
@@ -110,6 +113,8 @@ def run(args: argparse.Namespace) -> None:
         return
     if args.upstream is not None and args.demo:
         raise ValueError("--demo brings its own server: leave it out, or --upstream")
+    if args.model is not None and args.demo:
+        raise ValueError(f"--demo brings {demo.MODEL}: leave it out, or --model")
     if args.upstream is None and not args.demo:
         raise ValueError("say which server: --upstream URL, or --demo for a model in the box")
     if args.host not in LOCAL and not args.api_key:

@@ -42,7 +42,7 @@ def engine_of(args: argparse.Namespace, opened: ExitStack) -> HttpEngine:
         args.budget = min(args.budget or demo.BUDGET, demo.BUDGET)
         args.declare = [f"task={demo.TASK}", *(args.declare or [])]
     engine = HttpEngine(
-        url, owned=owned, bits=args.bits, api=args.api, template_options=template,
+        url, owned=owned, model=args.model, bits=args.bits, api=args.api, template_options=template,
         api_key=os.environ.get(API_KEY_VARIABLE), **markers,
     )  # fmt: skip
     opened.callback(engine.close)
@@ -55,8 +55,8 @@ def second_of(args: argparse.Namespace, first: HttpEngine, opened: ExitStack) ->
         return None
     key = os.environ.get(API_KEY_VARIABLE)
     engine = HttpEngine(
-        args.escalate_to, bits=args.escalate_bits, template_options=first.template_options, api_key=key,
-        markers=first.thinking,
+        args.escalate_to, model=args.escalate_model, bits=args.escalate_bits, api_key=key,
+        template_options=first.template_options, markers=first.thinking,
     )  # fmt: skip
     opened.callback(engine.close)
     return Upstream(engine, api_key=key)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
+from urllib.parse import quote
 
 from bitcal_tts.engines.base import Decoding
 from bitcal_tts.engines.wire import (
@@ -55,25 +57,35 @@ class LlamaCpp(_Tokenizing):
     """llama.cpp's own API: prompts and continuations as tokens."""
 
     most_logprobs = 1 << 20
+    _routed: Mapping[str, str] = MappingProxyType({})
 
     def about(self) -> About:
-        """From /props and /v1/models."""
-        props, models = self._get("/props"), self._get("/v1/models")
-        meta = _dig(models, "data", 0, "meta") or {}
+        """From /props and /v1/models; a router of several models is told which one is meant, every time."""
+        props, models = self._get("/props"), _models(self._get("/v1/models"))
+        if len(models) > 1 or props.get("role") == "router":
+            model = self._chosen(list(models))
+            self._routed = {"model": model}
+            props = self._get(f"/props?model={quote(model, safe='')}")
+        else:
+            model = self._chosen([str(props.get("model_alias") or next(iter(models), ""))])
+        meta = _dig(models, model, "meta") or _dig(list(models.values()), 0, "meta") or {}
         return About(
             engine=f"llama.cpp server {props.get('build_info') or ''}".strip(),
-            model=str(props.get("model_alias") or _dig(models, "data", 0, "id") or ""),
+            model=model,
             path=props.get("model_path"),
             template=props.get("chat_template"),
             positions=_dig(props, "default_generation_settings", "n_ctx"),
             vocabulary=meta.get("n_vocab"),
             slots=props.get("total_slots"),
             quantization=props.get("model_ftype"),
+            others=tuple(name for name in models if self._routed and name != model),
         )
 
     def rendered(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> str | None:
         """Through the server's chat template."""
-        told = self._post("/apply-template", {"messages": list(messages), "chat_template_kwargs": options})
+        told = self._post(
+            "/apply-template", {"messages": list(messages), "chat_template_kwargs": options, **self._routed}
+        )
         return str(self._part(told, "prompt"))
 
     def prompt(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> Prompt:
@@ -82,7 +94,7 @@ class LlamaCpp(_Tokenizing):
         return Prompt(tuple(messages), options, ids, len(ids))
 
     def _tokens(self, text: str, *, add_special: bool) -> list[int]:
-        body = {"content": text, "add_special": add_special, "parse_special": True}
+        body = {"content": text, "add_special": add_special, "parse_special": True, **self._routed}
         return self._ids(self._post("/tokenize", body))
 
     def request(
@@ -90,6 +102,7 @@ class LlamaCpp(_Tokenizing):
     ) -> tuple[str, dict[str, Any]]:
         """To /completion, which takes tokens."""
         return "/completion", {
+            **self._routed,
             "prompt": [*(standing.prompt.ids or ()), *standing.ids],
             "n_predict": limit,
             "n_probs": top,
@@ -127,13 +140,16 @@ class Vllm(_Tokenizing):
 
     def about(self) -> About:
         """From /version and /v1/models."""
-        version, models = self._get("/version"), self._get("/v1/models")
-        self._model = str(_dig(models, "data", 0, "id") or "")
+        version, models = self._get("/version"), _models(self._get("/v1/models"))
+        # The first is what it was started with; behind it come its other names, and adapters.
+        self._model = self._chosen(list(models)) if self._asked is not None else next(iter(models), "")
+        root = _dig(models, self._model, "root")
         return About(
             engine=f"vLLM server {version.get('version', '')}".strip(),
             model=self._model,
-            path=_dig(models, "data", 0, "root"),
-            positions=_dig(models, "data", 0, "max_model_len"),
+            path=root,
+            positions=_dig(models, self._model, "max_model_len"),
+            others=tuple(name for name, told in models.items() if _dig(told, "root") != root),
         )
 
     def rendered(self, messages: Sequence[dict[str, str]], options: dict[str, Any]) -> str | None:
@@ -201,12 +217,13 @@ class Chat(Wire):
 
     def about(self) -> About:
         """From /v1/models."""
-        models = self._get("/v1/models")
-        self._model = str(_dig(models, "data", 0, "id") or "")
-        self._owner = str(_dig(models, "data", 0, "owned_by") or "")
-        if not self._model:
+        models = _models(self._get("/v1/models"))
+        if not models:
             raise ServerError(f"{self.url}/v1/models names no model")
-        about = About(engine=f"OpenAI-compatible server {self._owner}".strip(), model=self._model)
+        self._model = self._chosen(list(models))
+        self._owner = str(_dig(models, self._model, "owned_by") or "")
+        others = tuple(name for name in models if name != self._model)
+        about = About(engine=f"OpenAI-compatible server {self._owner}".strip(), model=self._model, others=others)
         self._check_that_it_continues()
         return about
 
@@ -297,14 +314,19 @@ DIALECTS: dict[str, type[Wire]] = {"llamacpp": LlamaCpp, "vllm": Vllm, "chat": C
 
 
 def connect(
-    url: str, *, api: str | None = None, api_key: str | None = None, patience: float = PATIENCE
+    url: str,
+    *,
+    model: str | None = None,
+    api: str | None = None,
+    api_key: str | None = None,
+    patience: float = PATIENCE,
 ) -> tuple[Wire, About]:
     """The wire that a server speaks: the one that is named, or found by asking the server."""
     if api is not None and api not in DIALECTS:
         raise ServerError(f"there is no API {api!r}; known: {', '.join(DIALECTS)}")
     missing: ServerError | None = None
     for kind in DIALECTS.values() if api is None else [DIALECTS[api]]:
-        wire = kind(url, api_key=api_key, patience=patience)
+        wire = kind(url, model=model, api_key=api_key, patience=patience)
         try:
             return wire, wire.about()
         except ServerError as error:
@@ -317,6 +339,12 @@ def connect(
             raise ServerError(f"{url} does not answer as it should: {type(error).__name__}: {error}") from None
     known = "llama.cpp, vLLM and OpenAI-compatible servers have" if api is None else f"the API {api} has"
     raise ServerError(f"{url} does not have what {known}: {missing}")
+
+
+def _models(told: dict[str, Any]) -> dict[str, Any]:
+    """What /v1/models says of each model, by its name."""
+    listed = told.get("data")
+    return {str(_dig(one, "id") or ""): one for one in (listed if isinstance(listed, list) else ())}
 
 
 def _choice(event: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from bitcal_tts.engines.gguf import gguf_facts
 from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.engines.served_thinking import ServedThinking
 from bitcal_tts.engines.thinking import ThinkMarkers, style_of
-from bitcal_tts.engines.wire import PATIENCE, About, Prompt, ServerError, Standing, Wire
+from bitcal_tts.engines.wire import PATIENCE, About, Prompt, Standing, Wire
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.signals import TOP, Signals, from_top
 
@@ -45,7 +45,7 @@ class HttpEngine:
 
     Args:
         url: Where the server is.
-        model: What its model is expected to be; another one is refused.
+        model: Which of its models; where it has no such one, it is refused.
         bits: Its weight precision, where that cannot be read.
         top: How many of the likeliest tokens to ask for; all of the vocabulary makes the signals full.
         system: The system prompt of every request.
@@ -81,10 +81,9 @@ class HttpEngine:
         with ExitStack() as opened:
             if owned is not None:
                 opened.callback(owned.close)
-            self._connect = partial(connect, url, api=api, api_key=api_key, patience=patience)
+            self._connect = partial(connect, url, model=model, api=api, api_key=api_key, patience=patience)
             self._wire, self._about = self._connect()
             opened.callback(self._wire.close)
-            self._check_model(model)
             self._name = model or _stem(self._about.model)
             self._file = _readable(self._about, self._wire)
             self._facts = None if self._file is None else gguf_facts(self._file)
@@ -136,6 +135,10 @@ class HttpEngine:
         """The name that the server has for its model."""
         return self._about.model or self._name
 
+    def has_other(self, name: str) -> bool:
+        """Whether a name is that of another model of the same server."""
+        return self._about.has_other(name)
+
     @property
     def top(self) -> int:
         """How many of the likeliest tokens are asked for."""
@@ -150,11 +153,6 @@ class HttpEngine:
         """How the model marks its thinking where its template is told more than usual."""
         told = {**self._options, **options}
         return self.thinking if self._finder is None or told == self._options else self._finder.markers(told)
-
-    def _check_model(self, model: str | None) -> None:
-        told = self._about.model
-        if model is not None and model not in (told, _stem(told), Path(told).name):
-            raise ServerError(f"the server has {told!r}, not {model!r}: name that with --model, or leave it out")
 
     def _checked_bits(self, asked: float | None) -> float:
         """Of the model's file, or as declared."""

@@ -7,22 +7,27 @@ server continues, and what comes into pieces with the log-probabilities of the l
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 import httpx2
 
 from bitcal_tts.engines.base import Decoding, EngineError
+from bitcal_tts.halting.checks import did_you_mean
 
 PATIENCE = 600.0
 """Seconds without a byte after which a server counts as hanging."""
 UNKNOWN_ID = -1
 """In place of a token's id where a server tells texts only."""
 _EVENT_BYTES = 1 << 22
+_NAMED = 12  # models of a server that has many
+_VERSION = re.compile(r"/v1(?:/|$)")
 
 
 class ServerError(EngineError):
@@ -35,13 +40,14 @@ class About:
 
     Attributes:
         engine: Its kind and version.
-        model: What it calls its model.
+        model: What it calls the model.
         path: Where the model's file lies on the server's machine.
         template: The chat template.
         positions: Of a prompt and what is written after it.
         vocabulary: How many tokens there are.
         slots: Requests that it decodes at once.
         quantization: As it names it.
+        others: Models besides this one, which are another's business; they may come and go.
     """
 
     engine: str
@@ -52,6 +58,11 @@ class About:
     vocabulary: int | None = None
     slots: int | None = None
     quantization: str | None = None
+    others: tuple[str, ...] = field(default=(), compare=False)
+
+    def has_other(self, name: str) -> bool:
+        """Whether the server has several models, and a name is not this one's."""
+        return bool(self.others) and name not in _names_of(self.model)
 
 
 @dataclass(frozen=True)
@@ -113,7 +124,8 @@ class Wire(ABC):
     """A connection to a server.
 
     Args:
-        url: Where it is; a path such as /v1 is left out.
+        url: Where it is; what comes from /v1 on is left out.
+        model: Which of its models, where it has several.
         api_key: Sent as a bearer token.
         patience: Seconds without a byte after which it counts as hanging.
     """
@@ -121,9 +133,12 @@ class Wire(ABC):
     most_logprobs: int = 20
     """How many of the likeliest tokens the server tells at most, unless it was started otherwise."""
 
-    def __init__(self, url: str, *, api_key: str | None = None, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, url: str, *, model: str | None = None, api_key: str | None = None, patience: float = PATIENCE
+    ) -> None:
         parts = _read_url(url)
-        self.url = f"{parts.scheme}://{parts.netloc}"
+        self._asked = model
+        self.url = f"{parts.scheme}://{parts.netloc}{_VERSION.split(parts.path)[0].rstrip('/')}"
         self.is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=32)
@@ -196,6 +211,21 @@ class Wire(ABC):
             raise ServerError(f"{self.url} does not answer any more: nothing came for a while") from None
         except httpx2.HTTPError as error:
             raise ServerError(f"{self.url} is gone: {type(error).__name__}: {error}") from None
+
+    def _chosen(self, models: Sequence[str]) -> str:
+        """Of the models that the server has the one that was asked for, or its only one."""
+        asked, several = self._asked, len(models) > 1
+        listed = ", ".join(models[:_NAMED]) + (f" and {len(models) - _NAMED} more" if len(models) > _NAMED else "")
+        if asked is None:
+            if several:
+                raise ServerError(f"{self.url} has several models, {listed}: say which with --model")
+            return next(iter(models), "")
+        found = next((name for name in models if asked in _names_of(name)), None)
+        if found is None and several:
+            raise ServerError(f"{self.url} has no model {asked!r}{did_you_mean(asked, models)}, only {listed}")
+        if found is None:
+            raise ServerError(f"the server has {listed!r}, not {asked!r}: name that with --model, or leave it out")
+        return found
 
     def _pieces(self, answer: Any) -> Iterator[Piece]:
         pieces = Pieces(self)
@@ -282,6 +312,12 @@ class Pieces:
             told = event.get("error", event) if isinstance(event, dict) else event
             raise ServerError(f"{url} reports {str(told)[:200]}")
         return event
+
+
+def _names_of(model: str) -> frozenset[str]:
+    """By what a model is asked for: a file without its folder and ending, an Ollama model without its usual tag."""
+    name = Path(model).name
+    return frozenset({model, name, name.removesuffix(".gguf"), model.removesuffix(":latest")})
 
 
 def _twice(send: Callable[[], Any]) -> Any:

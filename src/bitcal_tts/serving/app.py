@@ -200,6 +200,9 @@ class Sidecar:
         asked = read_asked(told, chat=chat, temperature=self._policy.temperature)
         if isinstance(asked, str):
             return await self._pass_on(request, self._theirs(told, body, chat=chat), asked)
+        if self._is_for_another(told):
+            why = f"it asks for {told['model']}, and {self._upstream.engine.served_as} is what is halted here"
+            return await self._pass_on(request, self._theirs(told, body, chat=chat), why)
         changed = await self._upstream.changed()
         if changed is not None:
             return await self._pass_on(request, self._theirs(told, body, chat=chat), changed)
@@ -321,9 +324,14 @@ class Sidecar:
             raise BadRequestError("a text holds half a character: it is not Unicode") from None
         return told
 
+    def _is_for_another(self, told: dict[str, Any]) -> bool:
+        """Whether a body asks for another model of the upstream than the one that is halted."""
+        model = told.get("model")
+        return isinstance(model, str) and self._upstream.engine.has_other(model)
+
     def _theirs(self, told: dict[str, Any], body: bytes, *, chat: bool) -> bytes:
         """What is passed on of a body: all but what is ours, with the cap that it names, in the style of all others."""
-        usual = self._upstream.engine.template_options if chat else {}
+        usual = self._upstream.engine.template_options if chat and not self._is_for_another(told) else {}
         if "bitcal" not in told and not usual:
             return body
         theirs = {key: value for key, value in told.items() if key != "bitcal"} | capped(told)
