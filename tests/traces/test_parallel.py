@@ -37,7 +37,8 @@ def test_the_points_are_those_of_one_process(probed: Any, name: str) -> None:
     options = {} if name == "adaptive" else {"opening": opening, "close": close}
     method = build_method(name, bits=32, budget=320, **options)
     ticks: list[int] = []
-    begun, mine = multiprocessing.get_context("fork").Value("i", 0), []  # how many have; whether this process has
+    begun = multiprocessing.get_context("fork").Value("i", 0)
+    mine: list[bool] = []  # in each process, whether it has
 
     def walked(some: Sequence[Trace], tick: Tick) -> Any:
         if not mine:  # on a busy machine one may be done with all before another gets a core
