@@ -550,3 +550,91 @@ def test_the_verdict_is_of_the_risk_nearest_to_the_usual_one_and_says_what_could
     assert verdict([profile]).startswith(
         "settled, with the profile's threshold, would have saved 20 % of the tokens and lost "
     )
+
+
+def samples(n: int, each: int) -> list[dict[str, Any]]:
+    """So many questions, each answered several times in the same words."""
+    return [made(i) for i in range(n) for _ in range(each)]
+
+
+def test_several_texts_about_one_question_count_once_for_a_promise(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As `bitcal fit` counts them: what audit says could be promised, it could certify."""
+    log = tmp_path / "samples.jsonl"
+    log.write_text("\n".join(map(json.dumps, samples(80, 3))))
+    assert main(["audit", str(log), "--jobs", "1", "--risks", "0.02,0.2", "--starter", "none"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "They are about 80 questions: for intervals and promises" in told
+    rows = {row["risk"]: row for row in rows_of(capsys, str(log), "--risks", "0.02,0.2", "--starter", "none")
+            if row["method"] == "settled"}  # fmt: skip
+    # Half of the questions would certify, and 2 % takes 114 without a loss.
+    assert not rows[0.02]["certified"] and rows[0.02]["more_items_needed"] >= 2 * 114 - 80
+    assert rows[0.02]["lost_high"] - rows[0.02]["lost_low"] > 0.04  # of 80, not of 240
+    assert main(["import", str(log), "--out", str(tmp_path / "traces")]) == 0
+    assert "--from starter --risk 0.05" in capsys.readouterr().out  # 240 would do for 2 %, 80 do not
+
+
+def test_a_profile_audits_texts_as_it_was_certified(
+    log: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """At its own looks, under its own budget; and what it says is what replay says."""
+    folder, fresh = tmp_path / "traces", tmp_path / "fresh.jsonl"
+    fresh.write_text("\n".join(json.dumps(made(1000 + i)) for i in range(60)))
+    others = tmp_path / "others"
+    assert main(["import", str(log), "--out", str(folder), "--json"]) == 0
+    assert main(["import", str(fresh), "--out", str(others), "--model-name", "made up", "--json"]) == 0
+    for looks, among in (("statements", "all"), ("sentences", "right")):
+        profile = str(tmp_path / f"{looks}.json")
+        fit = ["fit", str(folder), "--risk", "0.1", "--looks", looks, "--among", among, "--out", profile, "--json"]
+        assert main(fit) == 0
+        capsys.readouterr()
+        (audited,) = [row for row in rows_of(capsys, str(fresh), "--profile", profile) if row["method"] == "settled"]
+        assert main(["replay", str(others), "--methods", "fixed,settled", "--profile", profile, "--json"]) == 0
+        replayed = json.loads(capsys.readouterr().out)
+        (row,) = [row for row in replayed["rows"] if row["method"] == "settled"]
+        assert audited["share"] == pytest.approx(1 - row["savings"])
+        assert audited["lost_correct_rate"] == pytest.approx(row["lost_correct_rate"])
+        assert audited["promise"] == replayed["promises"][0]["line"]
+    options = tmp_path / "options.jsonl"
+    question = "Which?\n1. One.\n2. Two.\n3. Three."
+    rows = [{"question": question, "response": "<think>\nTwo.\n</think>\n\\boxed{2}", "gold": "2"}] * 20
+    options.write_text("\n".join(map(json.dumps, rows)))
+    assert main(["audit", str(options), "--profile", profile, "--jobs", "1"]) == 2
+    assert "the profile was fitted on answers that are numbers, and those of" in capsys.readouterr().err
+
+
+def test_texts_that_do_not_think_are_read_beside_those_that_do(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Where all that think say so at their beginning, one that does not has answered at once."""
+    direct = [{**made(i), "response": f"That comes to {made(i)['gold']} things."} for i in range(200, 260)]
+    path = tmp_path / "hybrid.jsonl"
+    path.write_text("\n".join(map(json.dumps, [*(made(i) for i in range(60)), *direct])))
+    assert main(["audit", str(path), "--jobs", "1", "--json"]) == 0
+    (shape,) = json.loads(capsys.readouterr().out)["files"]
+    assert shape["unanswered"] == 0 and shape["full_accuracy"] > 0.9
+    assert main(["import", str(path), "--out", str(tmp_path / "t"), "--json"]) == 0
+    capsys.readouterr()
+    assert main(["replay", str(tmp_path / "t"), "--methods", "fixed", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["accuracy"] == pytest.approx(shape["full_accuracy"])
+
+
+def test_logs_with_log_probabilities_can_be_fitted_on(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """No probes can be had of a log, whatever it tells of its tokens: what a text stands for is read off it."""
+    likeliest = [{"token": str(i), "logprob": -0.1 - 4 * i} for i in range(20)]
+
+    def logged(record: dict[str, Any]) -> dict[str, Any]:
+        entries = [
+            {"token": piece, "logprob": -0.1, "top_logprobs": likeliest} for piece in splitter(None)(record["response"])
+        ]
+        choice = {"message": {"role": "assistant", "content": record["response"]}, "logprobs": {"content": entries}}
+        return {"prompt": record["question"], "choices": [choice], "gold": record["gold"]}
+
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(json.dumps(logged(made(i))) for i in range(120)))
+    assert main(["import", str(path), "--out", str(tmp_path / "t"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["folders"][0]["signals"].startswith("top-20")
+    assert main(["fit", str(tmp_path / "t"), "--risk", "0.1", "--out", str(tmp_path / "p.json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["evidence"]["16"]["certified"]

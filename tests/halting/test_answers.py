@@ -7,6 +7,7 @@ import pytest
 from bitcal_tts.halting.answers import FORMATS, Gsm8k, MarkedText, Released, as_number
 from bitcal_tts.halting.exchange import Tokens
 from bitcal_tts.halting.methods import build_method
+from bitcal_tts.halting.reading import Reading, Stage
 from bitcal_tts.halting.session import Session
 
 STRICT = Gsm8k()
@@ -139,3 +140,67 @@ def test_a_text_that_never_left_its_thinking_answers_only_what_it_gives_outright
     assert answer(weighed.replace("<think>", ""), "</think>") is not None, "it never began to think"
     assert answer(weighed + "</think>", "</think>") is not None
     assert answer(given, "</think>") == "7"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("number", r"\boxed{2\frac{1}{2}}", "2.5"),
+        ("number", r"\boxed{2 1/2}", "2.5"),
+        ("number", r"\boxed{\frac12}", "0.5"),
+        ("number", r"**Answer:** 5 \times 3 = 15", "15"),
+        ("number", "\\boxed{1\u202f250}", "1250"),
+        ("number", r"\boxed{-\$5}", "-5"),
+        ("number", "The answer is \u20135.", "-5"),
+        ("number", r"\boxed{1,234.50}", "1234.5"),
+        ("number", r"\boxed{12,34,567}", "1234567"),
+        ("number", r"\boxed{1,2,3}", None),
+        # A derivation's first number is no answer; one that it begins with, or that is bold, is.
+        ("number", "Answer: Tom pays $3000 and gets $1000 back. So he is out 2000.", "2000"),
+        ("number", "Answer: He earns **$30** in 2 hours and goes home at 6.", "30"),
+        ("number", "The answer is 24 of 30.", "24"),
+        # What is called the answer may be called so again, and better.
+        ("option", "So the answer is:\n\nANSWER: 4", "4"),
+        ("expression", "So the answer is:\n\n**Answer:** x + 1", "x + 1"),
+        # A row of # is a heading as often as not.
+        ("number", "#### Step 3: Add them up\nThe total is 42.\n\n**Answer: 42**", "42"),
+        ("number", "#### 3. Conclusion\nSo there are 18 of them", "18"),
+        ("number", "#### $42 dollars", "42"),
+        ("number", "#### The final answer is 42", "42"),
+        ("option", "#### 3. Conclusion\nThe answer is B", "B"),
+        ("option", "#### (B)", "B"),
+        ("expression", "#### Step 2: Simplify\nThe answer is x^2.", "x^2"),
+        ("expression", "#### John Smith", "John Smith"),
+        # Options in any typography; "a" and "I" are words, too.
+        ("option", r"\boxed{\textbf{(B)}}", "B"),
+        ("option", r"\boxed{\mathbf{B}}", "B"),
+        ("option", r"\boxed{\text{Option B}}", "B"),
+        ("option", "The correct option is B", "B"),
+        ("option", "answer: (c).", "C"),
+        ("option", "Answer: **I**", "I"),
+        ("option", "The answer I get is B", None),
+        ("option", "The answer is a bit surprising", None),
+    ],
+)
+def test_answers_as_models_write_them(name: str, text: str, value: str | None) -> None:
+    assert FORMATS[name].value(text) == value
+
+
+def test_a_heading_is_no_answer_to_stop_at() -> None:
+    for name, heading, answer in (
+        ("number", "#### Step 1: Multiply 6 by 7\n", "#### 42\n"),
+        ("option", "#### 3. Conclusion\n", "#### 3\n"),
+        ("expression", "#### Part 2: the rest\n", "#### x^2\n"),
+    ):
+        reading = Reading(FORMATS[name], None, "</think>")
+        reading.feed(f"</think>\n\n{heading}")
+        assert reading.stage is Stage.WRITING, name
+        reading.feed(answer)
+        assert reading.stage is Stage.OVER, name
+
+
+def test_a_list_is_no_number() -> None:
+    for one, other, same in (("3,5", "35", False), ("1,2", "12", False), ("1,000", "1000", True), ("x=5", "5", True)):
+        assert FORMATS["number"].equal(one, other) == same
+        assert FORMATS["expression"].equal(one, other) == (same and "x" not in one)
+    assert as_number("3,5") is None and as_number("1,234,567") == 1_234_567

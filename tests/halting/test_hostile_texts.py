@@ -17,10 +17,12 @@ DEGENERATE = (
     "#" * 4000, "#" * 200 + " x", "#### " + "#" * 200 + " x", "the answer" + "\n" * 20_000,
     "the answer is " + "*" * 20_000,
     "\\boxed{" * 2500, "\\boxed{1e999999999}", "#### 1e999999999", "answer " + "-" * 20_000,
+    "#### " * 20_000, "#### x " * 3000, "\\boxed{1e9_9_9_9_9_9_9_9}",
 )  # fmt: skip
 READ_ALL = """
 import sys
 from bitcal_tts.halting.answers import FORMATS
+from bitcal_tts.halting.reading import Reading
 from bitcal_tts.halting.values.asking import Asking
 from bitcal_tts.halting.values.kinds import KINDS
 for text in {texts!r}:
@@ -28,6 +30,11 @@ for text in {texts!r}:
         format.value(text), format.given(text), format.unfinished(text), format.equal(text, "1")
     for kind in KINDS.values():
         kind.mentions(text, Asking("How many?")), kind.boxed(text)
+for piece in ("#### ", "#### x "):
+    for format in FORMATS.values():
+        reading = Reading(format, None, None)
+        for _ in range(4000):
+            reading.feed(piece)
 """
 
 
@@ -57,7 +64,7 @@ def test_a_box_is_read_wherever_it_stands() -> None:
 
 def test_huge_numbers_are_none() -> None:
     assert as_number("1e5") == 100_000 and as_number("-2.5E-3") == Fraction(-1, 400)
-    for text in ("1e999999999", "1e-1000000", "1E+0001000", "7" * 5000):
+    for text in ("1e999999999", "1e-1000000", "1E+0001000", "7" * 5000, "1e9_9_9_9_9_9_9_9"):
         assert as_number(text) is None, text
     assert FORMATS["number"].unfinished("\\boxed{" + "7" * 5000 + "}") is None
     assert KINDS["numbers"].text(Fraction(10**400 + 1, 3)) == f"{10**400 + 1}/3"

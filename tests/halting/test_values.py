@@ -209,6 +209,10 @@ def test_work_is_bounded() -> None:
     for i in range(1000):
         candidates.feed(f"So {i} + 1 = {i + 1000000}.", i, writing=False)
     assert len(candidates._values) <= MAX_VALUES
+    chain = Candidates(Asking(QUESTION), KINDS["numbers"])
+    for i in range(1000):  # each is made of all before it
+        chain.feed(f"So {i} + 1 = {i + 1}.", i, writing=False)
+    assert max(len(value.ancestors) for value in chain._values.values()) <= MAX_VALUES
     look = candidates.look()
     assert len(look.values) <= KEPT and len(look.own) == len(look.values)
     assert all(len(row) + len(look.shared) == len(COLUMNS) for row in look.own)

@@ -64,6 +64,29 @@ def test_json_csv_and_parquet(tmp_path: Path) -> None:
     assert len(values(tmp_path / "e.csv")[1]["response"]) == 300_000
 
 
+def test_json_on_one_line_and_a_single_chat(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"rows": ROWS, "version": 1}))
+    assert values(path) == ROWS
+    path.write_bytes(b"\xef\xbb\xbf" + "\n".join(map(json.dumps, ROWS)).encode())
+    assert values(path) == ROWS
+    chat = {"messages": [{"role": "user", "content": "q?"}, {"role": "assistant", "content": "r"}], "gold": "7"}
+    for indent in (None, 1):
+        path.write_text(json.dumps(chat, indent=indent))
+        assert values(path) == [chat]
+
+
+def test_columns_of_a_parquet_file_that_nobody_needs_are_in_nobodys_way(tmp_path: Path) -> None:
+    nowhere = pa.array([0, 1], pa.timestamp("us", tz="Mars/Phobos"))
+    far = pa.array([2**62, 1], pa.timestamp("us"))  # past the last year that Python has
+    raw = pa.array([b"It is 2.", b"\xff"], pa.binary())
+    table = pa.table({"question": ["1+1?", "ü"], "asked": nowhere, "told": far, "response": raw})
+    pq.write_table(table, tmp_path / "a.parquet")
+    first, second = values(tmp_path / "a.parquet")
+    assert (first["question"], first["response"]) == ("1+1?", "It is 2.")
+    assert isinstance(second, Fault) and second.why == "has a response that is not UTF-8"
+
+
 def test_a_bad_record_is_told_and_the_rest_is_read(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     lines = [

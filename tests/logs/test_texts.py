@@ -12,7 +12,7 @@ import pytest
 from bitcal_tts.halting.counting import approximate
 from bitcal_tts.logs import Columns, Fault, LogError, LoggedText, read_texts
 from bitcal_tts.logs.counting import splitter
-from bitcal_tts.logs.texts import closing_of, format_of, gold_of
+from bitcal_tts.logs.texts import closing_of, format_of, gold_of, opening_of
 
 SHARED = Path(__file__).parents[3] / "shared"
 
@@ -73,6 +73,42 @@ def test_chat_logs(tmp_path: Path) -> None:
     assert found[1].truncated is False and found[2].id == "a"
 
 
+def test_the_choices_of_a_question_are_no_completion(tmp_path: Path) -> None:
+    choices = [{"label": "A", "text": "6"}, {"label": "B", "text": "7"}]
+    (text,) = texts(tmp_path, {"question": "3 + 4?", "choices": choices, "response": "It is B.", "gold": "B"})
+    assert text.response == "It is B."
+    (text,) = texts(tmp_path, {"prompt": "3 + 4?", "choices": [{"text": "It is 7."}], "gold": "7"})
+    assert text.response == "It is 7."
+
+
+def test_parts_of_a_message(tmp_path: Path) -> None:
+    """Parquet fills in what a part does not have; what was thought is apart from what was said."""
+    asked = {"role": "user", "content": [{"type": "image", "text": None}, {"type": "text", "text": "q?"}]}
+    parts = [{"type": "thinking", "thinking": "hm", "text": None}, {"type": "text", "text": "r", "thinking": None}]
+    (text,) = texts(tmp_path, {"messages": [asked, {"role": "assistant", "content": parts}], "gold": "7"})
+    assert (text.question, text.response) == ("q?", "<think>\nhm\n</think>\n\nr")
+
+
+def test_tokens_that_are_not_all_of_a_response_are_not_taken_for_it(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "q?"}]
+    message = {"role": "assistant", "reasoning_content": "So 3 + 4 = 7.", "content": "It is 7."}
+
+    def tokens(*pieces: str) -> Any:
+        logged = {"content": [{"token": piece, "logprob": -0.1, "top_logprobs": []} for piece in pieces]}
+        choice = {"message": message, "logprobs": logged}
+        (text,) = texts(tmp_path, {"messages": messages, "choices": [choice], "gold": "7"})
+        assert text.response == "<think>\nSo 3 + 4 = 7.\n</think>\n\nIt is 7."
+        return text.tokens
+
+    assert tokens("It is", " 7.") is None and tokens() is None
+    assert len(tokens("So 3 + 4", " = 7.", "\n</think>\n\n", "It is", " 7.")) == 5
+
+
+def test_a_gold_answer_that_is_none_is_missing(tmp_path: Path) -> None:
+    (fault,) = texts(tmp_path, {"question": "q?", "response": "r", "answer": "3 + 4 = 7 ####"})
+    assert isinstance(fault, Fault) and "has no gold answer" in fault.why
+
+
 def test_log_probabilities_of_chats_completions_and_llama_cpp(tmp_path: Path) -> None:
     def top(*logprobs: float) -> list[dict[str, Any]]:
         return [{"token": str(i), "logprob": value} for i, value in enumerate(logprobs)]
@@ -126,6 +162,13 @@ def test_format_and_closing_are_found() -> None:
     assert closing_of(["think\nx\nanswer\nAnswer: 3"]) == "\nanswer\n"
     assert closing_of(["plain"]) is closing_of([]) is None
     assert gold_of("a #### 5 ") == "5" and gold_of(" x ") == "x"
+
+
+def test_an_opening_is_known_where_every_thinking_text_has_it() -> None:
+    begun, unbegun = "<think>\nhm</think>7", "hm</think>7"
+    assert opening_of([begun, "just 7", begun], "</think>") == "<think>"
+    assert opening_of([begun, unbegun], "</think>") is None and opening_of(["7"], "</think>") is None
+    assert opening_of(["think\nhm\nanswer\n7"], "\nanswer\n") is None and opening_of(["7"], None) is None
 
 
 def test_tokens_are_the_text(tmp_path: Path) -> None:

@@ -28,11 +28,12 @@ _EXAMPLES = 4
 
 
 class Served(NamedTuple):
-    """A profile that judges texts, its threshold, and the evidence for it."""
+    """A profile that judges texts, its threshold, the evidence for it, and the precision that they are for."""
 
     profile: Profile
     threshold: float
     evidence: Mapping[str, Any]
+    bits: float
 
     @property
     def risk(self) -> float:
@@ -85,7 +86,8 @@ class Audited:
             cut = walked.settled.cut(served.threshold) if stops else walked.settled.full()
             met = set().union(*served.profile.met.values())
             new = np.array([mark not in met for mark in walked.marks])
-            promise = seen(served.evidence, int(cut.losses(self.label)[new].sum()), int(new.sum()))["line"]
+            among = new & cut.full_correct if served.evidence.get("among") == "right" else new
+            promise = seen(served.evidence, int(cut.losses(self.label)[among].sum()), int(among.sum()))["line"]
             rows.append({**self._row("settled", served.risk, cut), "promise": promise})
         return [*rows, self._row("oracle", None, self._oracle())]
 
@@ -93,8 +95,10 @@ class Audited:
         """A method whose setting comes from the other folds, and what a share of the texts could certify of it."""
         table = table.rising()
         done = crossed(table, self.walked.folds, risk, self.label)
-        n = max(1, round(certifying * table.n))
-        rest = table.of(np.sort(np.argsort([mark[::-1] for mark in self.walked.marks], kind="stable")[:n]))
+        marks = self.walked.marks
+        first = {mark: i for i, mark in reversed(list(enumerate(marks)))}  # samples of one question are not independent
+        n = max(1, round(certifying * len(first)))
+        rest = table.of(np.sort([first[mark] for mark in sorted(first, key=lambda mark: mark[::-1])[:n]]))
         certificate = certify(
             lambda t: int(rest.cut(t).losses(self.label).sum()), n, candidates_of(table, 100),
             risk=risk, confidence=CONFIDENCE, cost_at=lambda t: float(rest.cut(t).cost.mean()),
@@ -106,7 +110,7 @@ class Audited:
             "certified": certified,
             "certified_share": promised.share,
             "confidence": CONFIDENCE,
-            "more_items_needed": certificate.more and math.ceil(certificate.more * table.n / n),
+            "more_items_needed": certificate.more and math.ceil(certificate.more * len(first) / n),
         }
         return row
 
@@ -114,7 +118,8 @@ class Audited:
         n, gold = len(cut.tokens), self.label == "gold"
         losses = cut.losses(self.label)
         lost = int(losses.sum())
-        interval = wilson(lost, n)
+        questions = self.walked.questions  # as if all samples of a question went the same way
+        interval = wilson(lost * questions / n, questions)
         return {
             "file": self.file,
             "model": self.model,
@@ -165,6 +170,7 @@ class Audited:
             "file": self.file,
             "model": self.model,
             "n": self.walked.n,
+            "questions": self.walked.questions,
             "texts": self.texts or self.walked.n,
             "skipped": self.faults,
             "answers": self.answers,
@@ -281,6 +287,11 @@ def sentences(shape: Row, rows: Sequence[Row]) -> list[str]:
         f"{counted(shape['n'])}{_drawn(shape)} of {shape['tokens_mean']:,.0f} tokens on average (a tenth is longer "
         f"than {shape['tokens_p10_p50_p90'][2]:,.0f})."
     ]
+    if shape["questions"] < shape["n"]:
+        found.append(
+            f"They are about {shape['questions']:,} questions: for intervals and promises several texts about one "
+            "question count once."
+        )
     if shape["full_accuracy"] is not None:
         found.append(f"{_pc(shape['full_accuracy'])} % of them end with the right answer.")
     if shape["standing"] is not None:

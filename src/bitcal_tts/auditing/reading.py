@@ -54,10 +54,10 @@ class ReadText:
         return method.stands_for()
 
     def _settled(self, at: int) -> str | None:
-        recording, budget = recording_of(self._trace, self._setting)
         if self._scorer is None:
             return None
-        method = _Reader(dataclasses.replace(recording.settings("sentences", budget), profile=self._scorer))
+        setting, recording = self._setting, recording_of(self._trace, self._setting)
+        method = _Reader(dataclasses.replace(recording.settings(setting.looks, setting.budget), profile=self._scorer))
         found: dict[int, str | None] = {}
 
         def note(_: Session, decision: Decision) -> None:

@@ -35,17 +35,27 @@ _LONG = 10**9
 
 @dataclass(frozen=True)
 class Setting:
-    """How the texts of a file are read.
+    """How the texts of a file are read, and where `settled` looks.
 
     Attributes:
         answers: The answer format.
         close: What ends the thinking, or None.
         tokenizer: Counts tokens; None approximates.
+        opening: What begins the thinking, or None where every text begins inside it.
+        looks: Where `settled` looks.
+        every: Tokens between boundaries.
+        budget: Cap on new tokens; by default one from which a text's own length cannot be told.
+        bits: Precision of the model that wrote the texts.
     """
 
     answers: str
     close: str | None
     tokenizer: str | None = None
+    opening: str | None = None
+    looks: str = "sentences"
+    every: int = 16
+    budget: int = _LONG
+    bits: float = BITS
 
     @property
     def task(self) -> Task:
@@ -105,6 +115,11 @@ class Walked:
         return len(self.lines)
 
     @property
+    def questions(self) -> int:
+        """About how many questions."""
+        return len(set(self.marks))
+
+    @property
     def folds(self) -> Ints:
         """Which fold each text is in."""
         return np.array([fold_of(mark) for mark in self.marks], dtype=np.int64)
@@ -143,22 +158,25 @@ def walk_texts(
     return Walked.joined(parts)
 
 
-def recording_of(trace: Trace, setting: Setting) -> tuple[Recording, int]:
-    """A text as a recording of one, and the budget that it is read with, from which its own length cannot be told."""
-    markers = [None, setting.close] if setting.close else None
-    return Recording({"bits": BITS, "budget": _LONG, "thinking": markers}, [trace], setting.task, Identity()), _LONG
+def recording_of(trace: Trace, setting: Setting) -> Recording:
+    """A text as a recording of one."""
+    markers = [setting.opening, setting.close] if setting.close else None
+    told = {"bits": setting.bits, "budget": setting.budget, "thinking": markers, "probes": setting.every}
+    return Recording(told, [trace], setting.task, Identity())
 
 
 def simple_rule(setting: Setting) -> Stated:
     """What stops at stated answers."""
-    stated = build_method("stated", reserve=0, bits=BITS, budget=_LONG, answers=setting.answers, close=setting.close)
+    stated = build_method(
+        "stated", reserve=0, bits=BITS, budget=_LONG, answers=setting.answers, opening=setting.opening,
+        close=setting.close,
+    )  # fmt: skip
     assert isinstance(stated, Stated)
     return stated
 
 
 def _walk(trace: Trace, setting: Setting, task: Task, score: Callable[[LookTable, int], LookTable] | None) -> Walked:
-    recording, budget = recording_of(trace, setting)
-    settled = recording.table(budget, "sentences")
+    settled = recording_of(trace, setting).table(setting.budget, setting.looks)
     mark = mark_of(trace)
     if score is not None:
         settled = score(settled, fold_of(mark))
@@ -181,7 +199,7 @@ def _walk(trace: Trace, setting: Setting, task: Task, score: Callable[[LookTable
 
 def _answered(trace: Trace, setting: Setting, task: Task) -> int:
     """Tokens at which an answer stands outside the thinking; more than there are where none ever does."""
-    stages = Reading(task.format, None, setting.close).stages(trace.token_texts)
+    stages = Reading(task.format, setting.opening, setting.close).stages(trace.token_texts)
     return stages.index(Stage.OVER) + 1 if Stage.OVER in stages else len(trace) + 1
 
 

@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
     if len(set(args.files)) < len(args.files):
         raise ValueError("a file is named twice: each is audited once")
     named = Counter(path.name for path in args.files)
-    audits = [_Audit(path, str(path) if named[path.name] > 1 else path.name, args) for path in args.files]
+    audits = [_Audit(path, str(path) if named[path.name] > 1 else path.name, args, served) for path in args.files]
     kinds = {FORMATS[audit.setting.answers].values for audit in audits}
     if len(kinds) > 1:
         raise ValueError(f"files to be fitted together must have one kind of answers, not {', '.join(map(str, kinds))}")
@@ -175,17 +175,38 @@ def _served(args: argparse.Namespace) -> Served | None:
         known = ", ".join(f"{bits:g}" for bits in profile.thresholds)
         raise ValueError(f"{args.profile} has thresholds for {known} bits: say which with --bits")
     bits = next(iter(profile.thresholds)) if args.bits is None else args.bits
-    return Served(profile, profile.threshold(bits), profile.evidence[f"{bits:g}"])
+    return Served(profile, profile.threshold(bits), profile.evidence[f"{bits:g}"], bits)
+
+
+def _as_certified(setting: Setting, served: Served, path: Path) -> Setting:
+    """How texts are looked at under a profile: as it was certified."""
+    profile, settings = served.profile, served.profile.settings
+    of = FORMATS[str(settings["answers"])]
+    if of.values != FORMATS[setting.answers].values:
+        raise ValueError(
+            f"the profile was fitted on answers that are {of.values or 'any text'}, and those of {path} are "
+            f"{FORMATS[setting.answers].values or 'any text'}: --answers reads them otherwise"
+        )
+    budget = profile.identity["budget"]
+    return replace(
+        setting,
+        looks=str(settings["looks"]),
+        every=int(settings["every"]),
+        budget=budget if isinstance(budget, int) else setting.budget,
+        bits=served.bits,
+    )
 
 
 class _Audit:
     """A file that is audited."""
 
-    def __init__(self, path: Path, name: str, args: argparse.Namespace) -> None:
+    def __init__(self, path: Path, name: str, args: argparse.Namespace, served: Served | None) -> None:
         self._name = name
         gold = args.label == "gold"
         self.log = Log(path, columns_of(args), gold=gold, answers=args.answers, close=args.close)
-        self.setting = Setting(self.log.answers, self.log.close, args.tokenizer)
+        self.setting = Setting(self.log.answers, self.log.close, args.tokenizer, self.log.opening)
+        if served is not None:
+            self.setting = _as_certified(self.setting, served, path)
         self._label = args.label
         self._sampled = 1.0 if args.sample is None else min(1.0, args.sample / self.log.n)
         share = max(_FITTED / max(1, self.log.characters), _FEWEST / self.log.n)

@@ -229,7 +229,7 @@ def _swept(groups: Mapping[str, Sequence[Variant]], opened: Opened, *, quiet: bo
 def _that_can_be_told(methods: list[Any], like: Trace) -> list[Any]:
     """The methods that see what they need on such traces; of the others it is said what they lack."""
     lacking: dict[str, list[str]] = {}
-    log = like.signals.distribution == "absent"
+    log = like.is_logged
     for method in methods:
         missing = [signal.words for signal in like.signals.lacks(method.needs)]
         read_off = log and method.reads_answers

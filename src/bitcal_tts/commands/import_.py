@@ -152,6 +152,7 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         bits=bits,
         answers=log.answers,
         close=log.close,
+        opening=log.opening,
         budget=longest + _SPARE,
         source=path.name,
         texts_sha256=texts.hexdigest(),
@@ -166,12 +167,14 @@ def _import_log(path: Path, folder: Path, args: argparse.Namespace) -> dict[str,
         kind = FORMATS[log.answers].values
         starter = load_starter(kind) if kind and gold else None
         starts = starter is not None and starter.is_new_to(asked)
-        enough = [risk for risk in _RISKS if log.n >= fewest_items(risk, _CONFIDENCE, scorer_is_known=starts)]
+        questions = len(set(asked))  # samples of one question certify once
+        enough = [risk for risk in _RISKS if questions >= fewest_items(risk, _CONFIDENCE, scorer_is_known=starts)]
         how = " --from starter" if starts else "" if gold else " --label final"
         risk = enough[0] if enough else _RISKS[-1]
         fit = f"bitcal fit {folder}{how} --risk {risk:g} --out {folder.name}-profile.json"
         least = fewest_items(risk, _CONFIDENCE, scorer_is_known=starts)
         replay = f"with a profile already: bitcal replay {folder} --profile FILE"
-        more = f"import {least} texts or more, for fewer certify no promise of {100 * risk:g} %; then {fit}"
+        what = "texts" if questions == log.n else "questions"
+        more = f"import {least} {what} or more, for fewer certify no promise of {100 * risk:g} %; then {fit}"
         suggest(fit if enough else f"{replay}; without one: {more}")
     return {"folder": str(folder), "n": log.n, "skipped": log.faults, "answers": log.answers, "signals": str(signals)}

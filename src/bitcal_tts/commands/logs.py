@@ -11,7 +11,7 @@ from typing import Any
 from bitcal_tts.commands.progress import note
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.logs import Columns, Fault, LoggedText, read_texts
-from bitcal_tts.logs.texts import closing_of, format_of
+from bitcal_tts.logs.texts import closing_of, format_of, opening_of
 
 _SCANNED = 500
 _TOLD_FAULTS = 5
@@ -64,6 +64,7 @@ class Log:
         characters: Of their responses.
         faults: Records that cannot.
         model: What wrote them, as far as the log says.
+        opening: What begins the thinking; None where texts begin inside it, or do not think.
     """
 
     def __init__(self, path: Path, columns: Columns, *, gold: bool, answers: str | None, close: str | None) -> None:
@@ -91,7 +92,9 @@ class Log:
             note(f"note: {path}: {self.faults} of {self.n + self.faults} records are left out in all")
         self.model = next((text.model for text in first if text.model), None)
         self.answers = answers or format_of(first)
-        self.close = close or closing_of([text.response for text in first])
+        responses = [text.response for text in first]
+        self.close = close or closing_of(responses)
+        self.opening = opening_of(responses, self.close)
 
     def texts(self) -> Iterator[LoggedText]:
         """The texts that can be used, in order."""

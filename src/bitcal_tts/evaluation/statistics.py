@@ -30,8 +30,8 @@ class McNemar(NamedTuple):
     p_value: float
 
 
-def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Score interval for a proportion (Wilson 1927)."""
+def wilson(successes: float, n: int, confidence: float = 0.95) -> Interval:
+    """Score interval for a proportion (Wilson 1927); successes of clusters may be parts of them."""
     if n < 1 or not 0 <= successes <= n:
         raise ValueError(f"need 0 <= successes <= n and n >= 1, got {successes} of {n}")
     z = _z(confidence)

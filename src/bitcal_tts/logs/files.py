@@ -18,6 +18,7 @@ KINDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _BROKEN = (OSError, EOFError, lzma.LZMAError, zlib.error)
 _PARQUET_ROWS = 64
+_OF_ONE_CHAT = ("messages", "choices", "conversation")
 HALVES = re.compile("[\ud800-\udfff]")
 """Halves of surrogate pairs, by which bytes that are no text are told."""
 
@@ -74,25 +75,21 @@ def _jsonl(file: IO[bytes]) -> Iterator[Record | Fault]:
 
 
 def _json(file: IO[bytes]) -> Iterator[Record | Fault]:
-    """A list of objects, one object that holds such a list, or JSONL under another name."""
-    first = file.read(1)
-    while first and first.isspace():
-        first = file.read(1)
+    """A list of objects, one object that holds such a list, one chat, or JSONL under another name."""
+    lines = (line for line in file if line.strip())
+    opening, second = next(lines, b""), next(lines, b"")
     file.seek(0)
-    if first == b"{":
-        opening = file.readline()
-        file.seek(0)
-        if _is_object(opening):
-            yield from _jsonl(file)
-            return
+    if second and _is_object(opening):
+        yield from _jsonl(file)
+        return
     try:
-        data = json.loads(file.read())
+        data = json.loads(file.read().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         yield Fault(1, f"is no JSON: {error}")
         return
     if isinstance(data, dict):
-        lists = [value for value in data.values() if isinstance(value, list) and value]
-        data = lists[0] if len(lists) == 1 else [data]
+        lists = {name: value for name, value in data.items() if isinstance(value, list) and value}
+        data = next(iter(lists.values())) if len(lists) == 1 and not lists.keys() & {*_OF_ONE_CHAT} else [data]
     for number, values in enumerate(data if isinstance(data, list) else [data], 1):
         yield Record(number, values) if isinstance(values, dict) else Fault(number, "is no JSON object")
 
@@ -147,8 +144,31 @@ def _parquet(path: Path, compressed: bool) -> Iterator[Record | Fault]:
     try:
         line = 0
         for batch in pq.ParquetFile(path).iter_batches(batch_size=_PARQUET_ROWS):
-            for values in batch.to_pylist():
+            columns = {name: list(_values(column)) for name, column in zip(batch.schema.names, batch, strict=True)}
+            for i in range(batch.num_rows):
                 line += 1
-                yield Record(line, values)
+                values = {name: column[i] for name, column in columns.items() if column}
+                wrong = next((name for name, value in values.items() if isinstance(value, bytes)), None)
+                yield Record(line, values) if wrong is None else Fault(line, f"has a {wrong} that is not UTF-8")
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise LogError(f"{path} cannot be read: {error}") from None
+
+
+def _values(column: Any) -> Iterator[Any]:
+    """The values of a column; none where Python has no such values, as of times in zones that nobody knows."""
+    try:
+        values = column.to_pylist()
+    except UnicodeDecodeError:
+        raise
+    except (LookupError, OverflowError, ValueError):
+        return
+    for value in values:
+        yield _as_text(value) if isinstance(value, bytes) else value
+
+
+def _as_text(value: bytes) -> str | bytes:
+    """Bytes as the text that they are, where they are one."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value

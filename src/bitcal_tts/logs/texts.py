@@ -20,6 +20,8 @@ from bitcal_tts.logs.files import HALVES, Fault, LogError, Record, read_records
 
 THINK = ("<think>\n", "\n</think>\n\n")
 """Put around reasoning that a log keeps apart from the answer."""
+_THOUGHT = ("thinking", "reasoning")
+"""Parts of a message that were not said."""
 _TRIED = 50  # records in which columns are looked for
 _VOCABULARY = 150_000  # for the bound on what truncated log-probabilities leave open
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -38,6 +40,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "finish": ("finish", "finish_reason", "stop_reason"),
     "truncated": ("truncated", "is_truncated"),
 }  # fmt: skip
+_OF_A_SERVER = frozenset({"message", "finish_reason", "stop_reason", "index", "logprobs"})
 _CAPPED = ("length", "max_tokens", "limit", "budget", "truncated")
 
 
@@ -133,7 +136,8 @@ class _Reader:
             raise _UnusableError("has no question")
         if not response:
             raise _UnusableError("has no response")
-        answer, name, model = (self._text(values, part) for part in ("answer", "id", "model"))
+        told, name, model = (self._text(values, part) for part in ("answer", "id", "model"))
+        answer = None if told is None else gold_of(told)
         if any(text is not None and HALVES.search(text) for text in (question, response, answer, name, model)):
             raise _UnusableError("holds half a surrogate pair, which is no text")
         if answer is None and self._gold:
@@ -141,14 +145,14 @@ class _Reader:
                 "has no gold answer (--answer NAME says which column it is in; --label final needs none)"
             )
         tokens = _tokens(choice, values)
-        if tokens is not None and "".join(str(token.text) for token in tokens) not in response:
+        if tokens is not None and not _is_all(response, "".join(str(token.text) for token in tokens)):
             tokens = None
         return LoggedText(
             line=record.line,
             id=name or f"line-{record.line}",
             question=question,
             response=response,
-            answer=None if answer is None else gold_of(answer),
+            answer=answer,
             model=model,
             truncated=self._truncated(values, choice),
             tokens=tokens,
@@ -177,10 +181,10 @@ class _Reader:
         return None if finish is None else str(finish).lower() in _CAPPED
 
 
-def gold_of(answer: str) -> str:
+def gold_of(answer: str) -> str | None:
     r"""The value of a gold answer that comes with its derivation: behind `####`, or in the last `\boxed{}`."""
     if MARKER in answer:
-        return behind_marker(answer)
+        return behind_marker(answer) or None
     if "\\boxed" in answer:
         return FORMATS["boxed"].value(answer) or answer
     return answer.strip()
@@ -206,11 +210,16 @@ def _inside(values: Any, name: str) -> Any:
 
 
 def _choice(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The first choice of a completion, wherever a log keeps it; empty where there is none."""
+    """The first choice of a completion, wherever a log keeps it; empty where there is none.
+
+    The choices of a question have texts too, but nothing that only a server writes.
+    """
     for place in ("choices", "response.choices", "response.body.choices", "body.choices", "output.choices"):
         choices = _inside(values, place)
         if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
-            return choices[0]
+            first = choices[0]
+            if first.keys() & _OF_A_SERVER or (len(choices) == 1 and first.keys() == {"text"}):
+                return first
     return {}
 
 
@@ -237,7 +246,8 @@ def _answered(choice: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) 
         message = messages[-1]
     if not isinstance(message, Mapping):
         return None
-    reasoning = next((message[k] for k in _NAMES["reasoning"] if isinstance(message.get(k), str) and message[k]), None)
+    apart = (message[k] for k in _NAMES["reasoning"] if isinstance(message.get(k), str) and message[k])
+    reasoning = next(apart, None) or _thought(message)
     content = _content(message)
     return _joined(reasoning, content or "") if reasoning else content
 
@@ -248,9 +258,30 @@ def _joined(reasoning: str, content: str) -> str:
 
 def _content(message: Mapping[str, Any]) -> str | None:
     content = message.get("content")
-    if isinstance(content, list):  # parts
-        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    if isinstance(content, list):
+        said = (part.get("text") for part in content if isinstance(part, Mapping) and not _is_thought(part))
+        content = "".join(text for text in said if isinstance(text, str))
     return content if isinstance(content, str) and content.strip() else None
+
+
+def _thought(message: Mapping[str, Any]) -> str | None:
+    """What the parts of a message hold that were thought, not said."""
+    content = message.get("content")
+    parts = [part for part in content if _is_thought(part)] if isinstance(content, list) else []
+    texts = (next((part[k] for k in (*_THOUGHT, "text") if isinstance(part.get(k), str)), "") for part in parts)
+    return "".join(texts) or None
+
+
+def _is_thought(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in _THOUGHT
+
+
+def _is_all(response: str, tokens: str) -> bool:
+    """Whether tokens are all of a response, but for what was put around reasoning that came apart."""
+    if not tokens or tokens not in response:
+        return False
+    left = response.replace(tokens, "", 1).replace(THINK[0].strip(), "").replace(THINK[1].strip(), "")
+    return not left.strip()
 
 
 def _tokens(choice: Mapping[str, Any], values: Mapping[str, Any]) -> list[Token] | None:
@@ -294,6 +325,28 @@ CLOSINGS = (
     "\nanswer\n",
 )
 """How models end their thinking; the last is what s1 writes."""
+
+
+_OPENINGS = {
+    "</think>": "<think>",
+    "</thought>": "<thought>",
+    "</thinking>": "<thinking>",
+    "[/THINK]": "[THINK]",
+    "</seed:think>": "<seed:think>",
+    "<|channel|>final<|message|>": "<|channel|>analysis<|message|>",
+}
+
+
+def opening_of(responses: Sequence[str], close: str | None) -> str | None:
+    """The marker that begins the thinking, where all texts that end one have it: texts without it do not think.
+
+    None where a text that ends its thinking has not begun it: the prompt has, and a text is inside it from the start.
+    """
+    opening = _OPENINGS.get(close or "")
+    if opening is None or close is None:
+        return None
+    begun = [opening in text.partition(close)[0] for text in responses if close in text]
+    return opening if begun and all(begun) else None
 
 
 def closing_of(responses: Sequence[str]) -> str | None:

@@ -120,7 +120,7 @@ def probe_at(trace: Trace, tokens: int) -> Probe:
 
 def landing_at(trace: Trace, tokens: int, stands_for: str | None, method: Controller) -> Probe:
     """What the model wrote after a landing; of a text that no model is there for, what it stands for there."""
-    if trace.probes is not None or trace.signals.distribution != "absent":
+    if not trace.is_logged:
         return probe_at(trace, tokens)
     if not method.reads_answers:
         raise TraceError(

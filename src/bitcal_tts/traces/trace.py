@@ -51,6 +51,11 @@ class Trace:
     def __len__(self) -> int:
         return len(self.token_texts)
 
+    @property
+    def is_logged(self) -> bool:
+        """Whether it is a text of somebody's log: no model is there to be asked what it would have answered."""
+        return self.probes is None and len(self.token_ids) == 0
+
     @cached_property
     def text(self) -> str:
         """The generated text."""

@@ -120,7 +120,7 @@ def walk(
         strict=type(gate).strict,
         scores=np.array(scores, dtype=np.float64),
         candidates=CandidateRows.of(candidates, vectors),
-        read=bool(traces) and _is_text(traces[0]),
+        read=bool(traces) and traces[0].is_logged,
     )
 
 
@@ -177,11 +177,6 @@ class _Finder(Gate):
         return 1.0
 
 
-def _is_text(trace: Trace) -> bool:
-    """Whether no model is there to be asked what it would have answered."""
-    return trace.probes is None and trace.signals.distribution == "absent"
-
-
 class Judge:
     """What leaving a trace is worth."""
 
@@ -209,7 +204,7 @@ class Judge:
 
         Of a text only they can tell. Where a model was asked, its answer counts, and only with the value that it gave.
         """
-        if _is_text(self._trace):
+        if self._trace.is_logged:
             return [self._worth_of(value) for value in values or [None]]
         if len(values) < 2:
             return [stop]

@@ -57,8 +57,12 @@ class AnswerFormat(ABC):
         while at is not None:
             if self.complete(text, at) is not None:
                 return True
-            at = self.start(text, at)
+            at = self.start(text, self.behind(text, at))
         return False
+
+    def behind(self, text: str, at: int) -> int:
+        """From where on another announcement may tell what the one at `at` does not."""
+        return at
 
     def written(self, value: str) -> str:
         """What a model writes after the cue to answer with a value."""
@@ -98,6 +102,10 @@ class MarkedText(AnswerFormat):
         if not line[0]:
             return None
         return start + skipped + len(line[0]) if line[1] or ended else None
+
+    def behind(self, text: str, at: int) -> int:
+        """At the end: where the first marker has no whole line behind it, no other one has."""
+        return len(text)
 
     def value(self, text: str) -> str | None:
         """The line after the last marker."""

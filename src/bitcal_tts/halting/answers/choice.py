@@ -6,9 +6,13 @@ import re
 
 from bitcal_tts.halting.answers.base import MarkedText
 
+# What stands before the letter is looked ahead for and taken as a whole: a text may go on with markers for long.
 _LETTER = re.compile(
-    r"[\s*_:=($\[{\\#]*(?:(?:boxed|text|option|choice|answer)\b[\s*_:({]*)?([A-Za-z])(?![A-Za-z])", re.I
+    r"(?=(?P<before>[\s*_:=($\[{\\#]*))(?P=before)(?:(?:boxed|text|option|choice|answer)\b[\s*_:({]*)?"
+    r"(?P<letter>[A-Za-z])(?![A-Za-z])",
+    re.I,
 )
+_BEFORE = re.compile(r"[\s*_:=($\[{\\#]*")
 
 
 class Choice(MarkedText):
@@ -32,9 +36,14 @@ class Choice(MarkedText):
         at = self.start(text)
         while at is not None:
             match = _LETTER.match(text, at)
-            best = match[1].upper() if match else best
-            at = self.start(text, at)
+            best = match["letter"].upper() if match else best
+            at = self.start(text, self.behind(text, at))
         return best
+
+    def behind(self, text: str, at: int) -> int:
+        """Behind the marker again, and whatever else may stand before a letter."""
+        before = _BEFORE.match(text, at)
+        return at if before is None else before.end()
 
     def equal(self, one: str, other: str) -> bool:
         """The same letter."""

@@ -11,11 +11,19 @@ from bitcal_tts.halting.answers.base import MarkedText
 NUMBER = r"[-\u2212]?\d[\d,]*(?:\.\d+)?(?:/\d+)?"
 """A number as running text has it."""
 _NUMBER = r"[-\u2212]?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?"
-# What models put between the marker and the number: currency, emphasis, the marker again, a tag. A row of # is one
-# part: a ruler could be split in more ways than there is time for.
-_DECORATION = r"(?:[\s$€£*_:=\\(]|#{2,}(?!#)|<[^<>\n]{0,20}>)*"
-_ANNOUNCED = re.compile(rf"{_DECORATION}({_NUMBER})")
-_HUGE = re.compile(r"[eE][-+]?0*[1-9]\d{3}")
+# What models put between the marker and the number: currency, emphasis, the marker again, a tag. It is looked ahead for
+# and taken as a whole, and a row of # is one part of it: there are more ways to split it than there is time for.
+_DECORATION = r"(?=(?P<decoration>(?:[\s$€£*_:=\\(]|#{2,}(?!#)|<[^<>\n]{0,20}>)*))(?P=decoration)"
+_DECORATED = re.compile(_DECORATION)
+_ANNOUNCED = re.compile(rf"{_DECORATION}(?P<number>{_NUMBER})")
+_HUGE = re.compile(r"[eE][-+]?0*[1-9]\d{3}|_")  # Python reads underscores in a number, and people write none
+_LIST = re.compile(r"\d,(?!\d{3}(?!\d)|\d\d,)\d")  # a comma that parts no thousands
+_TYPOGRAPHY = re.compile(r"\\[,;! ]|\{,\}|(?<=\d)[\u00a0\u2009\u202f~](?=\d{3}(?!\d))")
+_SIGN = re.compile(r"([-+])\s*\\?([$€£])")
+_FRACTION = re.compile(
+    r"(?P<whole>\d{1,12})?\s*\\[dt]?frac\s*(?:\{(?P<top>[^{}]*)\}\s*\{(?P<bottom>[^{}]*)\}|(?P<a>\d)\s*(?P<b>\d))"
+)
+_MIXED = re.compile(r"(?<![\d.,/])(?P<whole>\d{1,12})\s+(?P<top>\d{1,6})/(?P<bottom>\d{1,6})(?![\d.,/])")
 _LONGEST = 1000  # characters of a number
 _MOST_DECIMALS = 18
 _RELEASED_MARKED = re.compile(r"####\s*([-\d,.]+)")
@@ -40,7 +48,12 @@ class Gsm8k(MarkedText):
         """The number after the last marker."""
         _, marker, rest = text.rpartition(self.marker)
         match = _ANNOUNCED.match(rest) if marker else None
-        return _clean(match[1]) if match else None
+        return _clean(match["number"]) if match else None
+
+    def behind(self, text: str, at: int) -> int:
+        """Behind the marker again, and whatever else may stand before a number."""
+        decorated = _DECORATED.match(text, at)
+        return at if decorated is None else decorated.end()
 
     def equal(self, one: str, other: str) -> bool:
         """Equal as exact numbers."""
@@ -68,7 +81,7 @@ class Released(Gsm8k):
 def as_number(text: str) -> Fraction | None:
     """An exact number from `1,234.50`, `$5`, `-3/4` or `20%`, or None."""
     plain = re.sub(r"[\s,$€£%]", "", text).replace("\u2212", "-").rstrip(".")
-    if len(plain) > _LONGEST or _HUGE.search(plain):
+    if len(plain) > _LONGEST or _HUGE.search(plain) or _LIST.search(text):
         return None
     try:
         return Fraction(plain)
@@ -88,14 +101,28 @@ def in_digits(number: Fraction | int) -> str:
 
 
 def number_in(text: str) -> Fraction | None:
-    r"""The number that a short text comes to, units and typography apart: `\$1,200 \text{ per year}`."""
+    r"""The number that a short text comes to, units and typography apart: `\$1,200 \text{ a year}`, `2\frac{1}{2}`."""
     plain = re.sub(r"\\(?:text|mathrm|mbox)\s*\{[^{}]*\}", " ", text)
-    plain = re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"\1/\2", plain).replace("\u2212", "-")
-    plain = re.sub(r"\\[,;! ]|\{,\}", "", plain)
+    plain = _MIXED.sub(_improper, _FRACTION.sub(_improper, plain)).replace("\u2212", "-").replace("\u2013", "-")
+    plain = _SIGN.sub(r"\2\1", _TYPOGRAPHY.sub("", plain))
+    if "," not in plain:
+        plain = plain.rpartition("=")[2]
     if re.search(r"[\^_=]|\\(?:sqrt|pi)|[A-Za-z]\d|\d[A-Za-z]", plain):
         return None  # a formula
     numbers = re.findall(r"[-+]?\s?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?|[-+]?\.\d+", plain)
     return as_number(numbers[0].replace("+", "")) if len(numbers) == 1 else None
+
+
+def _improper(match: re.Match[str]) -> str:
+    """A fraction in one line, with what stands before it where that makes a mixed number of it."""
+    found = match.groupdict()
+    top, bottom = found["top"] or found.get("a") or "", found["bottom"] or found.get("b") or ""
+    whole = found["whole"]
+    if whole is None:
+        return f"{top}/{bottom}"
+    if not (top.isdecimal() and bottom.isdecimal()) or len(top + bottom) > _LONGEST:
+        return f"{whole} {top}/{bottom}"
+    return f"{int(whole) * int(bottom) + int(top)}/{bottom}"
 
 
 def _clean(number: str) -> str:

@@ -295,6 +295,8 @@ class Candidates:
             recent = sorted(self._values, key=lambda key: (self._values[key].stands, self._values[key].at))
             for key in recent[: len(self._values) - MAX_VALUES // 2]:
                 del self._values[key]
+            for value in self._values.values():  # who remembers the forgotten remembers more with every sentence
+                value.ancestors = frozenset(value.ancestors & self._values.keys())
 
     def look(self) -> Standing:
         """The best candidates now; there must be one that stands."""

@@ -17,7 +17,7 @@ _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*
 _FORMULA = re.compile(r"(?:\\\(|\\\[|\$\$?)(.+?)(?:\\\)|\\\]|\$\$?)")
 _CALLED = re.compile(
     r"\b(?:answer|option|choice)\b\W{0,40}(?:(?:is|are|should be|would be|must be|number)\b)?\W{0,40}"
-    r"([A-J]|[1-9])(?!\w)"
+    r"((?-i:[A-HJ])|[1-9]|[A-J](?=\s*(?:[])}.,:;*$\\]|$)))(?!\w)"
     r"|<answer>\s*([A-J]|[1-9])|\(([A-J])\)|^\W*([A-J])\W*$",
     re.IGNORECASE,
 )
@@ -97,7 +97,9 @@ class Options:
 
     def boxed(self, sentence: str) -> list[Hashable]:
         """Boxed labels."""
-        found = (re.match(r"\W*(?:text\W*)?([A-J]|[1-9])(?!\w)", box) for box in _boxes(sentence))
+        found = (
+            re.match(r"\W*(?:(?:text|math)(?:bf|rm|it|sf)?\W*)*([A-J]|[1-9])(?!\w)", box) for box in _boxes(sentence)
+        )
         return [match[1] for match in found if match]
 
     def text(self, value: Hashable) -> str:
