@@ -51,7 +51,7 @@ def main() -> None:
             if args.only in (None, kind):
                 paths = [args.texts / f"{name}.jsonl.xz" for name in names]
                 logs = [Log(path, Columns(), gold=True, answers=None, close=None) for path in paths]
-                settings = [Setting(log.answers, log.close, args.tokenizer) for log in logs]
+                settings = [Setting(log.answers, log.close, args.tokenizer, log.opening) for log in logs]
                 walked = [walk_log(pool, log, setting) for log, setting in zip(logs, settings, strict=True)]
                 scorers = fit_folds(walked, "gold", None, rounds=ROUNDS, most_rows=None)
                 write(kind, scorers, evidence(logs, walked, scorers), walked)

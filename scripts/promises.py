@@ -138,7 +138,7 @@ def main() -> None:
     args = parser.parse_args()
     logs = [Log(args.texts / f"{name}.jsonl.xz", Columns(), gold=True, answers=None, close=None) for name in THINKING]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        walked = [walk_log(pool, log, Setting(log.answers, log.close, args.tokenizer)) for log in logs]
+        walked = [walk_log(pool, log, Setting(log.answers, log.close, args.tokenizer, log.opening)) for log in logs]
     scorers = fit_folds(walked, "gold", None)
     rows = []
     for name, part in zip(THINKING, walked, strict=True):

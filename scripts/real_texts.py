@@ -81,7 +81,7 @@ def together(four: dict[str, Walked]) -> dict[str, Any]:
 
 
 def _setting(log: Log, tokenizer: str) -> Setting:
-    return Setting(log.answers, log.close, tokenizer)
+    return Setting(log.answers, log.close, tokenizer, log.opening)
 
 
 def _audited(log: Log, part: Walked) -> Audited:

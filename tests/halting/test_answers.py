@@ -159,6 +159,8 @@ def test_a_text_that_never_left_its_thinking_answers_only_what_it_gives_outright
         ("number", "Answer: Tom pays $3000 and gets $1000 back. So he is out 2000.", "2000"),
         ("number", "Answer: He earns **$30** in 2 hours and goes home at 6.", "30"),
         ("number", "The answer is 24 of 30.", "24"),
+        ("number", "**Answer:** Terry spends **\\$75.00** on yogurt in 30 days.", "75"),
+        ("number", "The answer should be $85. The coach spent 9 * $3 = $27", "85"),
         # What is called the answer may be called so again, and better.
         ("option", "So the answer is:\n\nANSWER: 4", "4"),
         ("expression", "So the answer is:\n\n**Answer:** x + 1", "x + 1"),

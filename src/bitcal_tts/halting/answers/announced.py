@@ -40,7 +40,7 @@ _STARTS_WITH_NUMBER = re.compile(
     re.IGNORECASE,
 )
 _FIRST_NUMBER = re.compile(r"[-\u2212]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
-_BOLD_NUMBER = re.compile(r"\*\*[\s$€£]*(?P<number>[-\u2212]?\d[^*\n]{0,40})\*\*")
+_BOLD_NUMBER = re.compile(r"\*\*[\s$€£\\]*(?P<number>[-\u2212]?\d[^*\n]{0,40})\*\*")
 _LAST_NUMBER = re.compile(rf"(?<![\w.]){NUMBER}")
 _BOXED = Boxed()
 _TAIL = 400

@@ -23,6 +23,7 @@ _SIGN = re.compile(r"([-+])\s*\\?([$€£])")
 _FRACTION = re.compile(
     r"(?P<whole>\d{1,12})?\s*\\[dt]?frac\s*(?:\{(?P<top>[^{}]*)\}\s*\{(?P<bottom>[^{}]*)\}|(?P<a>\d)\s*(?P<b>\d))"
 )
+_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2}")
 _MIXED = re.compile(r"(?<![\d.,/])(?P<whole>\d{1,12})\s+(?P<top>\d{1,6})/(?P<bottom>\d{1,6})(?![\d.,/])")
 _LONGEST = 1000  # characters of a number
 _MOST_DECIMALS = 18
@@ -105,8 +106,9 @@ def number_in(text: str) -> Fraction | None:
     plain = re.sub(r"\\(?:text|mathrm|mbox)\s*\{[^{}]*\}", " ", text)
     plain = _MIXED.sub(_improper, _FRACTION.sub(_improper, plain)).replace("\u2212", "-").replace("\u2013", "-")
     plain = _SIGN.sub(r"\2\1", _TYPOGRAPHY.sub("", plain))
-    if "," not in plain:
-        plain = plain.rpartition("=")[2]
+    left, _, right = plain.rpartition("=")
+    if "," not in plain and not _WORDS.search(left):
+        plain = right
     if re.search(r"[\^_=]|\\(?:sqrt|pi)|[A-Za-z]\d|\d[A-Za-z]", plain):
         return None  # a formula
     numbers = re.findall(r"[-+]?\s?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?|[-+]?\.\d+", plain)
