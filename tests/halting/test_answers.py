@@ -195,10 +195,8 @@ def test_a_heading_is_no_answer_to_stop_at() -> None:
         ("expression", "#### Part 2: the rest\n", "#### x^2\n"),
     ):
         reading = Reading(FORMATS[name], None, "</think>")
-        reading.feed(f"</think>\n\n{heading}")
-        assert reading.stage is Stage.WRITING, name
-        reading.feed(answer)
-        assert reading.stage is Stage.OVER, name
+        assert reading.stages([f"</think>\n\n{heading}"]) == [Stage.WRITING], name
+        assert reading.stages([answer]) == [Stage.OVER], name
 
 
 def test_a_list_is_no_number() -> None:
