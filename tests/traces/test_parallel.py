@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from threading import Timer
+from threading import Thread, Timer
 from typing import Any
 
 import pytest
@@ -70,6 +71,32 @@ def test_an_error_comes_out_and_no_process_stays(probed: Any) -> None:
         in_shares(probed.read()[:16], fails)
     assert not multiprocessing.active_children()
     assert not parallel._held
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_a_process_that_does_not_heed_a_signal_holds_nobody_up(probed: Any, ends_well: bool) -> None:
+    def walked(some: Sequence[Trace], tick: Tick) -> int:
+        if some[0] is traces[0]:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as a library may have it that was there before
+            time.sleep(1)  # meanwhile the others have nothing to do, and one of them holds what all wait for
+            if not ends_well:
+                raise TraceError("nothing can be known")
+        return len(some)
+
+    traces, ended = probed.read()[:16], []
+
+    def reads() -> None:
+        with contextlib.suppress(TraceError):
+            in_shares(traces, walked)
+        ended.append(True)
+
+    thread = Thread(target=reads, daemon=True)
+    thread.start()
+    thread.join(30)
+    left = multiprocessing.active_children()
+    for process in left:
+        process.kill()
+    assert ended and not left
 
 
 def test_a_process_that_is_killed_is_an_error_in_one_line(probed: Any) -> None:

@@ -47,13 +47,15 @@ def in_shares(traces: Sequence[Trace], work: Work[Found], *, tick: Tick | None =
             futures = [pool.submit(_share, i) for i in range(n)]
         _follow(futures, counts, tick)
         return [future.result() for future in futures]
-    except BrokenProcessPool:
-        raise TraceError("a process that reads traces has died: was there too little memory?") from None
-    finally:
+    except BaseException as error:
         for future in futures:
             future.cancel()
-        for process in pool._processes.values() if pool._processes else ():
-            process.terminate()
+        for process in list(pool._processes.values()) if pool._processes else ():
+            process.kill()  # all at once: one that heeds SIGTERM alone takes the lock along that another waits for
+        if isinstance(error, BrokenProcessPool):
+            raise TraceError("a process that reads traces has died: was there too little memory?") from None
+        raise
+    finally:
         pool.shutdown()
         _held.clear()
 
