@@ -256,9 +256,9 @@ MUTATIONS = (
         "landed = _with(before, cue, place.landing.cue)", "tests/http/test_server.py",
     ),
     Mutation(
-        "another model than expected is served", "engines/http.py",
-        "if model is not None and model not in (told, _stem(told), Path(told).name):", "if False:",
-        "tests/http/test_server.py",
+        "another model than expected is served", "engines/wire.py",
+        "if asked in _names_of(name)), None)", "if asked in _names_of(name)), models[0])",
+        "tests/http/test_several.py",
     ),
     Mutation(
         "a server without log-probabilities is taken", "engines/flight.py",
