@@ -5,6 +5,8 @@
 #
 # It needs no torch: texts are read with numpy, and a promise is earned or fitted with trees.
 FROM python:3.11-slim
+# OpenMP, which LightGBM fits with.
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
 COPY pyproject.toml README.md LICENSE /src/
 COPY src /src/src
 RUN pip install --no-cache-dir '/src[serve,fit]' && rm -rf /src && useradd --create-home bitcal && install -d -o bitcal /state

@@ -8,8 +8,13 @@ VLLM := .venv-vllm
 
 setup: $(VENV)/.ready
 
-# torch first and by exact version: a resolver left alone would fetch gigabytes of CUDA wheels.
+# torch first and by exact version: a resolver left alone would fetch gigabytes of CUDA wheels. One package comes as a
+# source alone (pycosat, of reasoning-gym): what builds it is looked for first, and brings the OpenMP that LightGBM needs.
 $(VENV)/.ready: pyproject.toml constraints.txt
+	@command -v cc >/dev/null && \
+	  test -e "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || \
+	  { echo "A C compiler and Python's headers are needed, to build one of the packages:" \
+	         "apt install build-essential python3-dev (Debian, Ubuntu), xcode-select --install (macOS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing torch, then everything else: a few minutes, most of them downloads"
 	$(BIN)/python -m pip install --quiet --upgrade pip

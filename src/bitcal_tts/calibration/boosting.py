@@ -52,7 +52,7 @@ def boosted(
         rounds: How many trees.
         **parameters: Of LightGBM, in place of the usual ones.
     """
-    lightgbm = _lightgbm()
+    lightgbm = load_lightgbm()
     least = max(5, min(int(_PARAMETERS["min_data_in_leaf"]), len(rows) // 100))  # type: ignore[call-overload]
     settings = {**_PARAMETERS, "min_data_in_leaf": least, **parameters}
     data = lightgbm.Dataset(rows, right, weight=weights, init_score=start)
@@ -62,14 +62,18 @@ def boosted(
 
 
 @cache
-def _lightgbm() -> Any:
-    """The library, with threads that let go of a core soon."""
+def load_lightgbm() -> Any:
+    """The library, with threads that let go of a core soon.
+
+    Commands that fit call it before they read: a small container has no OpenMP, without which it cannot be loaded.
+    """
     try:
         with letting_go_at_once():
             import lightgbm
     except OSError as error:  # it is a shared library that needs OpenMP's
         raise ValueError(
-            f"LightGBM cannot be loaded ({error}): install OpenMP (apt install libgomp1), or choose --kind logistic"
+            f"LightGBM cannot be loaded ({error}): install OpenMP's library (Debian, Ubuntu: apt install libgomp1; "
+            "macOS: brew install libomp)"
         ) from None
     return lightgbm
 

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
-from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from textwrap import fill
@@ -35,6 +34,7 @@ from bitcal_tts.auditing.findings import (
 from bitcal_tts.auditing.page import Example, FilePart, Stop, render
 from bitcal_tts.auditing.reading import ReadText
 from bitcal_tts.auditing.walking import FOLDS, Setting, Walked, walk_texts
+from bitcal_tts.calibration.boosting import load_lightgbm
 from bitcal_tts.calibration.fit import SHARE, SHARE_OF_KNOWN
 from bitcal_tts.calibration.recording import mark_of_question
 from bitcal_tts.calibration.starters import Starter, load_starter
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
     served = _served(args)
     if served is None:
-        import_module("lightgbm")  # where it is not installed, that is said before the texts are read
+        load_lightgbm()  # where it is not to be had, that is said before the texts are read
     if len(set(args.files)) < len(args.files):
         raise ValueError("a file is named twice: each is audited once")
     named = Counter(path.name for path in args.files)

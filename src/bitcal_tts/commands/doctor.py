@@ -85,6 +85,8 @@ def run(args: argparse.Namespace) -> None:
         print(f"  {part['package']:<14} {state:<14} {part['purpose']}")
         if part["version"] is None:
             say(f"{'':17}{install_command(part['extra'])}")
+        elif part["trouble"] is not None:
+            say(f"{'':17}{part['trouble']}")
     print("engines:")
     widest = max(len(engine["engine"]) for engine in found["engines"])
     for engine in found["engines"]:
@@ -109,7 +111,7 @@ def examine() -> dict[str, Any]:
     from bitcal_tts.traces.energy import EnergyMeter
 
     parts = [
-        {"package": name, "purpose": purpose, "extra": extra, "version": _version(name)}
+        {"package": name, "purpose": purpose, "extra": extra, "version": _version(name), "trouble": _trouble(name)}
         for name, purpose, extra in PARTS
     ]
     there = {part["package"] for part in parts if part["version"]}
@@ -142,6 +144,19 @@ def _version(package: str) -> str | None:
         return version(names.get(package, package.replace("_", "-")))
     except PackageNotFoundError:
         return "present"
+
+
+def _trouble(package: str) -> str | None:
+    """Why a package that is installed cannot be used: of LightGBM alone wheels leave something to the system."""
+    if package != "lightgbm" or _version(package) is None:
+        return None
+    from bitcal_tts.calibration.boosting import load_lightgbm
+
+    try:
+        load_lightgbm()
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _device() -> tuple[str, str]:

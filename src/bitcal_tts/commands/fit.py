@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from bitcal_tts.calibration.boosting import load_lightgbm
 from bitcal_tts.calibration.fit import AMONG, KINDS, LABELS, SHARE, fit
 from bitcal_tts.calibration.recording import Recording
 from bitcal_tts.calibration.risk import P_VALUES
@@ -105,6 +106,8 @@ def run(args: argparse.Namespace) -> None:
         if changed:
             option = "--profile" if scorer is None else "--from"
             raise ValueError(f"{', '.join(changed)} cannot be changed with {option}: its scorer is kept as it is")
+    if known is None and scorer is None and args.kind == "boosted":
+        load_lightgbm()  # before the traces are read
     other = (
         None if args.handed_to is None else open_recording(args.handed_to, answers=args.answers, gold=True).recording
     )

@@ -14,6 +14,7 @@ from textwrap import fill
 
 import uvicorn
 
+from bitcal_tts.calibration.boosting import load_lightgbm
 from bitcal_tts.commands import options
 from bitcal_tts.commands.options import API_KEY_VARIABLE, declared
 from bitcal_tts.commands.places import check_writable
@@ -181,6 +182,7 @@ def autopilot_of(args: argparse.Namespace, opened: ExitStack) -> Autopilot | Non
         return None
     if args.profile is not None or args.method is not None:
         raise ValueError("--risk earns a promise of its own: leave out --profile and --method, or leave out --risk")
+    load_lightgbm()  # where it is not to be had, nothing could ever be promised
     terms = Terms(args.risk, args.confidence, args.shadow, args.learn, args.first)
     check_writable(args.state, "--state")
     memory = Memory(args.state, keep_texts=args.keep_texts)
