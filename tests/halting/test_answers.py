@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -182,6 +183,60 @@ def test_a_text_that_never_left_its_thinking_answers_only_what_it_gives_outright
         ("option", "Answer: **I**", "I"),
         ("option", "The answer I get is B", None),
         ("option", "The answer is a bit surprising", None),
+        ("option", 'Answer: "D"', "D"),
+        ("option", "Answer: `D`", "D"),
+        ("option", '{"answer": "D"}', "D"),
+        ("option", "The answer is <b>D</b>", "D"),
+        ("option", "ANSWER\uff1aD", "D"),
+        ("option", "Therefore, option B is the correct answer.", "B"),
+        ("option", "So B is the answer.", "B"),
+        ("option", "The best choice is B.", "B"),
+        # What asks for an answer is none.
+        ("number", "I will put it in \\boxed{}.\n\nIt is \\boxed{9}", "9"),
+        ("number", "I will put it in \\boxed{answer}. It is nine.", None),
+        ("expression", "In \\boxed{\\text{your answer}}: \\boxed{x}. As in \\boxed{...}", "x"),
+        # Headings in any manner.
+        ("number", "#### (1) Find x\nx is 7.", "7"),
+        ("number", "#### 1st step\nx is 7.", "7"),
+        ("number", "#### 1\\. Find\nx is 7.", "7"),
+        ("number", "#### 1 \u2013 find\nx is 7.", "7"),
+        ("number", "#### 1 Find x\nx is 7.", "7"),
+        ("number", "#### 1.1 Find x\nx is 7.", "7"),
+        ("number", "#### 1. $x$ first\nx is 7.", "7"),
+        ("number", "#### 5-day plan\nx is 7.", "7"),
+        ("expression", "#### Simplify\nThe answer is x.", "x"),
+        ("expression", "#### Final answer\n\n$x^2$\n\nAnswer: $x^2$", "x^2"),
+        ("expression", "#### Final answer: x^2", "x^2"),
+        # Bold, formulas and quotes end where they end.
+        ("expression", "The answer is **Yes**.", "Yes"),
+        ("expression", "**Answer:** **Yes**.", "Yes"),
+        ("expression", "Answer: **Yes**, because 3 > 2", "Yes"),
+        ("expression", "The final answer is **$x^2+1$**.", "x^2+1"),
+        ("expression", "The final answer is\n\\[\nx^2+1\n\\]", "x^2+1"),
+        ("expression", "The final answer is\n$$\nx^2+1\n$$", "x^2+1"),
+        ("expression", "The answers are $x = 1$ and $x = 2$.", None),
+        ("expression", "Answer: $x = 1$ and $x = 2$.", "x = 1$ and $x = 2"),
+        # What is said of an answer is none.
+        ("expression", "Final answer: 5.\n\nLet me know if you want a more detailed answer to this question.", "5"),
+        ("expression", "The answer is 5. I hope this answer helps!", "5. I hope this answer helps!"),
+        ("expression", "Answer: 5\nI hope this answer helps!", "5"),
+        ("expression", "Answer: 5\nI believe the answer is correct.", "5"),
+        # A line that says the answer outright stands above a box before it; a remark does not.
+        ("number", "<answer>3</answer>\n\nBut wait.\n\n**Answer: 4**", "4"),
+        ("number", "\\boxed{3}\n\nThe answer is 4 less than 7.", "3"),
+        # Of the last sentence what was computed; a sentence of one number is that.
+        ("number", "9 * 25 + 2 = 227\n\nIt takes Andy 227 minutes to string all 12 racquets.", "227"),
+        ("number", "2.5 * 30 = $75.00\n\nTerry spends $75.00 on yogurt over 30 days.", "75"),
+        ("number", "5 + 6 = 11, so there are 12 of them.", "12"),
+        # Formulas are computed, or are none.
+        ("number", r"\boxed{10^6}", "1000000"),
+        ("number", r"\boxed{2^{10}}", "1024"),
+        ("number", r"\boxed{1.5 \times 10^6}", "1500000"),
+        ("number", r"\boxed{1 000 000}", "1000000"),
+        ("number", "The answer is 1\u00bd.", "1.5"),
+        ("number", "Answer \u2013 12", "12"),
+        ("expression", "<answer>x<5</answer>", "x<5"),
+        ("expression", "#### x<5\n", "x<5"),
     ],
 )
 def test_answers_as_models_write_them(name: str, text: str, value: str | None) -> None:
@@ -197,6 +252,37 @@ def test_a_heading_is_no_answer_to_stop_at() -> None:
         reading = Reading(FORMATS[name], None, "</think>")
         assert reading.stages([f"</think>\n\n{heading}"]) == [Stage.WRITING], name
         assert reading.stages([answer]) == [Stage.OVER], name
+
+
+def test_what_asks_for_an_answer_gives_none() -> None:
+    for name, asks, answer in (
+        ("number", "Put it in \\boxed{}.\n", "\\boxed{9}"),
+        ("number", "Put it in \\boxed{answer}.\n", "\\boxed{9}"),
+        ("boxed", "Put it in \\boxed{}.\n", "\\boxed{x}"),
+        ("expression", "Put it in \\boxed{...}.\n", "\\boxed{x}"),
+        ("option", "Put it in \\boxed{letter}.\n", "\\boxed{B}"),
+        ("number", "#### (1) Find x\n#### 1st step\n#### 1.1 Begin\n", "#### 7\n"),
+        ("expression", "#### Simplify\n#### Final answer\n", "#### x\n"),
+    ):
+        reading = Reading(FORMATS[name], None, None)
+        assert reading.stages(list(asks))[-1] is Stage.REASONING, (name, asks)
+        assert reading.stages(list(answer))[-1] is Stage.OVER, (name, answer)
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "choice", "marked_text", "number", "option", "expression", "boxed"])
+def test_a_growing_text_gives_an_answer_where_all_of_it_does(name: str) -> None:
+    """What is left out while it grows cannot have become an answer."""
+    rng = random.Random(0)
+    parts = ("####", "##", " 7", "x", "\n", "B", "\\boxed{", "}", "<answer>", "</answer>", " ", "Step", ".", "<")
+    given = 0
+    for _ in range(400):
+        pieces = rng.choices(parts, k=14)
+        stages = Reading(FORMATS[name], None, None).stages(pieces)
+        whole = [FORMATS[name].given("".join(pieces[: i + 1])) for i in range(len(pieces))]
+        first = whole.index(True) if True in whole else len(pieces)
+        assert [stage is Stage.OVER for stage in stages] == [i >= first for i in range(len(pieces))], pieces
+        given += first < len(pieces)
+    assert given > 20
 
 
 def test_a_list_is_no_number() -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from bitcal_tts.tasks import TaskError, load_task, mathematics
+from bitcal_tts.tasks.base import Item
 from bitcal_tts.tasks.execute import run_code
 from bitcal_tts.tasks.gsm_symbolic import problems, split_of
+from bitcal_tts.tasks.listed import same_expression
 from bitcal_tts.tasks.mathematics import Judge
 from bitcal_tts.tasks.registry import restore_task
 
@@ -177,6 +179,20 @@ def test_math_knows_equal_mathematics(tmp_path: Path) -> None:
     assert task.correct("1 + x", line) and not task.correct("x", line) and not task.correct(None, line)
     again = restore_task("math", "boxed")
     assert again.correct("1+x", line)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "equal"),
+    [
+        (r"90^\circ", "90", True), ("4210_{5}", "4210_5", True), ("2^{10}", "1024", True),
+        ("10", r"\binom{5}{2}", True),
+        ("3", "x = 3", True), ("1,250", "1250", True), ("5", r"5 \text{ cm}", True), ("f(x) = 3", "3", True),
+        ("x > 5", "x < 5", False), ("x > 5", "5", False), (r"(2,\infty)", r"[2,\infty)", False),
+        ("4", r"x = 3 \text{ or } x = 4", False), ("5", "6", False), ("x = 3", "y = 4", False),
+    ],
+)  # fmt: skip
+def test_expressions_are_the_same_where_they_say_the_same(gold: str, answer: str, equal: bool) -> None:
+    assert same_expression(answer, Item("i", "q", gold)) is equal
 
 
 def test_mathematics_that_never_ends_is_different() -> None:

@@ -111,6 +111,9 @@ class Reading:
         if self.answered or not outside:
             return
         self._buffer += outside
-        self.answered = self._format.given(self._buffer)
+        closing = self._format.closing
+        if closing is None or not set(closing).isdisjoint(outside):
+            self.answered = self._format.given(self._buffer)
+            self._buffer = self._format.open_part(self._buffer)
         if len(self._buffer) > _KEPT:
             self._buffer = self._buffer[-_KEPT // 2 :]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
+import re
 import string
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -192,12 +194,21 @@ def _same_mathematics(answer: str, item: Item) -> bool:
 
 
 def same_expression(answer: str, item: Item) -> bool:
-    """Equality of expressions as models write them; where both are numbers, of numbers."""
-    number, gold = number_in(answer), number_in(item.answer)
-    if FORMATS["expression"].equal(answer, item.answer) or (number is not None and number == gold):
+    """Equality of expressions as models write them; where both are numbers and nothing else, of numbers."""
+    if FORMATS["expression"].equal(answer, item.answer):
         return True
-    return number is None and gold is None and same(item.answer, answer)
+    number, gold = _number_alone(answer), _number_alone(item.answer)
+    return number == gold if number is not None and gold is not None else same(item.answer, answer)
 
+
+def _number_alone(text: str) -> Fraction | None:
+    """The number that a text is, or that a letter is said to be; None where more is said of it."""
+    name, equals, value = text.rpartition("=")
+    return None if _SAYS_MORE.search(text) or (equals and not _NAME.fullmatch(name)) else number_in(value)
+
+
+_SAYS_MORE = re.compile(r"[<>|\[\]_^]|\\(?:infty|in|le|leq|ge|geq|ne|neq|lt|gt|pm|cup|cap)\b|\bor\b|\d\s*,\s*(?!\d{3})")
+_NAME = re.compile(r"[\s$]*[A-Za-z](?:\([A-Za-z]\))?\s*")
 
 SCORERS = {"math": _same_mathematics}
 """Tasks whose equality of answers is not their format's."""

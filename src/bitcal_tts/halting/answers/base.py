@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 
 MARKER = "####"
+_SOMETHING = re.compile(r"\S")
 
 
 def behind_marker(text: str) -> str:
@@ -21,6 +23,7 @@ class AnswerFormat(ABC):
         stated: What a value looks like in running text, a regular expression with one group; None is a number.
         reserve: Tokens that writing an answer may take.
         values: What kind of values its answers are, by the name in `halting.values`; None where they are any text.
+        closing: Characters without one of which no answer becomes complete; None where any may do that.
     """
 
     name: str
@@ -28,6 +31,7 @@ class AnswerFormat(ABC):
     stated: str | None = r"[\"'`]?([^\n.;\"'`]{1,80})"
     reserve: int = 32
     values: str | None = None
+    closing: str | None = None
 
     @abstractmethod
     def start(self, text: str, at: int = 0) -> int | None:
@@ -64,6 +68,10 @@ class AnswerFormat(ABC):
         """From where on another announcement may tell what the one at `at` does not."""
         return at
 
+    def open_part(self, text: str) -> str:
+        """What of a text without a complete answer may still become one."""
+        return text
+
     def written(self, value: str) -> str:
         """What a model writes after the cue to answer with a value."""
         return f" {value}\n"
@@ -96,16 +104,22 @@ class MarkedText(AnswerFormat):
 
     def complete(self, text: str, start: int, *, ended: bool = False) -> int | None:
         """At the end of the first line that says something."""
-        rest = text[start:]
-        skipped = len(rest) - len(rest.lstrip())
-        line = rest[skipped:].partition("\n")
-        if not line[0]:
+        begun = _SOMETHING.search(text, start)
+        if begun is None:
             return None
-        return start + skipped + len(line[0]) if line[1] or ended else None
+        end = text.find("\n", begun.start())
+        return end if end >= 0 else len(text) if ended else None
 
     def behind(self, text: str, at: int) -> int:
         """At the end: where the first marker has no whole line behind it, no other one has."""
         return len(text)
+
+    def from_last_marker(self, text: str) -> str:
+        """What stands from the last marker on, or the last of those in a row."""
+        at = text.rfind(self.marker)
+        while at > 0 and text.startswith(self.marker, at - 1):
+            at -= 1
+        return text[max(at, 0) :]
 
     def value(self, text: str) -> str | None:
         """The line after the last marker."""

@@ -21,6 +21,7 @@ class Boxed(AnswerFormat):
     stated = None
     reserve = 64
     values = "expressions"
+    closing = "}"
 
     def start(self, text: str, at: int = 0) -> int | None:
         """Just inside the first opening brace."""
@@ -37,8 +38,8 @@ class Boxed(AnswerFormat):
         return text[slice(*max(closed))].strip() if closed else None
 
     def given(self, text: str) -> bool:
-        """Whether a box is closed."""
-        return any(boxes(text))
+        """Whether a box is closed around something."""
+        return any(text[start:end].strip() for start, end in boxes(text))
 
     def written(self, value: str) -> str:
         """Closes the box."""

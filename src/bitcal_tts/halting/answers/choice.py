@@ -45,6 +45,10 @@ class Choice(MarkedText):
         before = _BEFORE.match(text, at)
         return at if before is None else before.end()
 
+    def open_part(self, text: str) -> str:
+        """From the last marker on: what completes an answer behind an earlier one completes that one's, too."""
+        return self.from_last_marker(text)
+
     def equal(self, one: str, other: str) -> bool:
         """The same letter."""
         return one.strip(" ().").upper() == other.strip(" ().").upper()

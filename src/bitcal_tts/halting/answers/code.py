@@ -41,14 +41,12 @@ class CodeBlock(AnswerFormat):
 
     def value(self, text: str) -> str | None:
         """The content of the last closed block."""
-        best = None
-        at = self.start(text)
-        while at is not None:
-            closed = _CLOSE.search(text, at)
-            if closed is None:
-                break
-            best = text[at : closed.start()].strip("\n") or best
-            at = self.start(text, closed.end())
+        best, at = None, 0
+        while (opened := _OPEN.search(text, at)) is not None and (
+            closed := _CLOSE.search(text, opened.end())
+        ) is not None:
+            best = text[opened.end() : closed.start()].strip("\n") or best
+            at = closed.end()
         return best
 
     def equal(self, one: str, other: str) -> bool:

@@ -21,7 +21,7 @@ _LIST = re.compile(r"\d,(?!\d{3}(?!\d)|\d\d,)\d")  # a comma that parts no thous
 _TYPOGRAPHY = re.compile(r"\\[,;! ]|\{,\}|(?<=\d)[\u00a0\u2009\u202f~](?=\d{3}(?!\d))")
 _SIGN = re.compile(r"([-+])\s*\\?([$€£])")
 _FRACTION = re.compile(
-    r"(?P<whole>\d{1,12})?\s*\\[dt]?frac\s*(?:\{(?P<top>[^{}]*)\}\s*\{(?P<bottom>[^{}]*)\}|(?P<a>\d)\s*(?P<b>\d))"
+    r"(?:(?P<whole>\d{1,12})\s{0,9})?\\[dt]?frac\s*(?:\{(?P<top>[^{}]*)\}\s*\{(?P<bottom>[^{}]*)\}|(?P<a>\d)\s*(?P<b>\d))"
 )
 _WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2}")
 _MIXED = re.compile(r"(?<![\d.,/])(?P<whole>\d{1,12})\s+(?P<top>\d{1,6})/(?P<bottom>\d{1,6})(?![\d.,/])")
@@ -55,6 +55,10 @@ class Gsm8k(MarkedText):
         """Behind the marker again, and whatever else may stand before a number."""
         decorated = _DECORATED.match(text, at)
         return at if decorated is None else decorated.end()
+
+    def open_part(self, text: str) -> str:
+        """From the last marker on: what completes an answer behind an earlier one completes that one's, too."""
+        return self.from_last_marker(text)
 
     def equal(self, one: str, other: str) -> bool:
         """Equal as exact numbers."""
@@ -104,7 +108,8 @@ def in_digits(number: Fraction | int) -> str:
 def number_in(text: str) -> Fraction | None:
     r"""The number that a short text comes to, units and typography apart: `\$1,200 \text{ a year}`, `2\frac{1}{2}`."""
     plain = re.sub(r"\\(?:text|mathrm|mbox)\s*\{[^{}]*\}", " ", text)
-    plain = _MIXED.sub(_improper, _FRACTION.sub(_improper, plain)).replace("\u2212", "-").replace("\u2013", "-")
+    plain = _MIXED.sub(_improper, _FRACTION.sub(_improper, plain)).replace("\u2212", "-")
+    plain = re.sub(r"\u2013(?=[\d.$])", "-", plain)  # before a number; elsewhere it is a dash
     plain = _SIGN.sub(r"\2\1", _TYPOGRAPHY.sub("", plain))
     left, _, right = plain.rpartition("=")
     if "," not in plain and not _WORDS.search(left):
