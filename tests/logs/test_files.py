@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bitcal_tts.logs import Fault, LogError, read_records
+from bitcal_tts.logs import Fault, LogError, LoggedText, read_records, read_texts
 from bitcal_tts.logs.files import bare_name
 
 ROWS = [
@@ -80,10 +80,11 @@ def test_columns_of_a_parquet_file_that_nobody_needs_are_in_nobodys_way(tmp_path
     nowhere = pa.array([0, 1], pa.timestamp("us", tz="Mars/Phobos"))
     far = pa.array([2**62, 1], pa.timestamp("us"))  # past the last year that Python has
     raw = pa.array([b"It is 2.", b"\xff"], pa.binary())
-    table = pa.table({"question": ["1+1?", "ü"], "asked": nowhere, "told": far, "response": raw})
+    picture = pa.array([b"\xff\xd8", b"\xff\xd8"], pa.binary())
+    table = pa.table({"question": ["1+1?", "ü"], "asked": nowhere, "told": far, "response": raw, "picture": picture})
     pq.write_table(table, tmp_path / "a.parquet")
-    first, second = values(tmp_path / "a.parquet")
-    assert (first["question"], first["response"]) == ("1+1?", "It is 2.")
+    first, second = read_texts(tmp_path / "a.parquet", gold=False)
+    assert isinstance(first, LoggedText) and (first.question, first.response) == ("1+1?", "It is 2.")
     assert isinstance(second, Fault) and second.why == "has a response that is not UTF-8"
 
 

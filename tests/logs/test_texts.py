@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,56 @@ def texts(tmp_path: Path, *rows: Any, columns: Columns | None = None, gold: bool
 def test_columns_are_found(tmp_path: Path, row: dict[str, Any]) -> None:
     (text,) = texts(tmp_path, row)
     assert (text.question, text.response, text.answer) == ("q?", "r", "7")
+
+
+def said(role: str, content: Any) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+THOUGHT: list[Any] = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "r"}]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"conversations": [{"from": "human", "value": "q?"}, {"from": "gpt", "value": "<think>hm</think>r"}]},
+        {"conversations": [said("user", "q?"), said("assistant", "<think>hm</think>r")]},
+        {"prompt": [said("user", "q?")], "completion": [said("assistant", "<think>hm</think>r")]},
+        {"prompt": [said("user", "q?")], "response": "<think>hm</think>r"},
+        {"messages": [said("user", "q?"), said("assistant", THOUGHT)]},
+        {"request": {"messages": [said("user", "q?")]}, "response": said("assistant", THOUGHT)},
+        {"messages": [said("user", "q?")], "role": "assistant", "content": THOUGHT},
+        {"messages": [said("user", "q?")], "message": said("assistant", "r") | {"thinking": "hm"}},
+        {"doc": {"question": "q?"}, "resps": [["<think>hm</think>r"]]},
+        {"prompt": "q?", "outputs": [{"index": 0, "text": "<think>hm</think>r", "finish_reason": "stop"}]},
+        {"prompt": "q?", "content": "<think>hm</think>r", "tokens_predicted": 9},
+    ],
+)
+def test_chats_of_all_kinds(tmp_path: Path, row: dict[str, Any]) -> None:
+    (text,) = texts(tmp_path, {**row, "reward_model": {"ground_truth": "7"}})
+    assert (text.question, re.sub(r"\s", "", text.response), text.answer) == ("q?", "<think>hm</think>r", "7")
+
+
+def test_several_texts_about_one_question_are_texts_of_their_own(tmp_path: Path) -> None:
+    choices = [{"index": i, "message": said("assistant", f"r{i}"), "finish_reason": "stop"} for i in range(2)]
+    talk = [said("user", "q?"), said("assistant", "r0")]
+    for row in (
+        {"messages": [said("user", "q?")], "choices": choices},
+        {"question": "q?", "generations": ["r0", "r1"], "messages": talk},
+        {"prompt": "q?", "completions": ["r0", "r1"]},
+    ):
+        found = texts(tmp_path, {"id": "a", "gold": "7", **row})
+        assert [(text.id, text.question, text.response) for text in found] == [("a/0", "q?", "r0"), ("a/1", "q?", "r1")]
+
+
+def test_an_instruction_is_asked_with_what_it_is_about(tmp_path: Path) -> None:
+    rows = [{"instruction": "Solve.", "input": text, "output": "r", "gold": "7"} for text in ("1 + 1?", "", "2 + 2?")]
+    assert [text.question for text in texts(tmp_path, *rows)] == ["Solve.\n\n1 + 1?", "Solve.", "Solve.\n\n2 + 2?"]
+
+
+def test_a_gold_answer_that_counts_the_choices_is_their_letter(tmp_path: Path) -> None:
+    row = {"question": "Which?\nA. x\nB. y", "choices": ["x", "y"], "response": "r", "answer": 1}
+    assert [text.answer for text in texts(tmp_path, row, {**row, "question": "Which?\n1. x\n2. y"})] == ["B", "1"]
 
 
 def test_columns_can_be_told_and_lie_inside(tmp_path: Path) -> None:

@@ -114,6 +114,11 @@ def _csv(file: IO[bytes], delimiter: str = ",") -> Iterator[Record | Fault]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a response may be longer than the default of 128 KiB
     lines = (raw.decode("utf-8-sig" if i == 0 else "utf-8", "surrogateescape") for i, raw in enumerate(file))
     reader = csv.DictReader(lines, delimiter=delimiter)
+    try:
+        named = len(reader.fieldnames or ())  # read first: the next line is where the first record begins
+    except csv.Error as error:
+        yield Fault(1, f"is no CSV: {error}")
+        return
     while True:
         line = reader.line_num + 1
         try:
@@ -124,7 +129,7 @@ def _csv(file: IO[bytes], delimiter: str = ",") -> Iterator[Record | Fault]:
             yield Fault(line, f"is no CSV: {error}")
             continue
         if None in row or any(value is None for value in row.values()):
-            yield Fault(line, f"has another number of fields than the {len(reader.fieldnames or ())} of the first line")
+            yield Fault(line, f"has another number of fields than the {named} of the first line")
         elif any(map(HALVES.search, row.values())):
             yield Fault(line, "is not UTF-8")
         else:
@@ -147,9 +152,7 @@ def _parquet(path: Path, compressed: bool) -> Iterator[Record | Fault]:
             columns = {name: list(_values(column)) for name, column in zip(batch.schema.names, batch, strict=True)}
             for i in range(batch.num_rows):
                 line += 1
-                values = {name: column[i] for name, column in columns.items() if column}
-                wrong = next((name for name, value in values.items() if isinstance(value, bytes)), None)
-                yield Record(line, values) if wrong is None else Fault(line, f"has a {wrong} that is not UTF-8")
+                yield Record(line, {name: column[i] for name, column in columns.items() if column})
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise LogError(f"{path} cannot be read: {error}") from None
 

@@ -25,21 +25,33 @@ _THOUGHT = ("thinking", "reasoning")
 _TRIED = 50  # records in which columns are looked for
 _VOCABULARY = 150_000  # for the bound on what truncated log-probabilities leave open
 _NAMES: dict[str, tuple[str, ...]] = {
-    "question": ("question", "problem", "prompt", "query", "instruction", "input", "user"),
+    "question": (
+        "question", "problem", "prompt", "query", "instruction", "input", "user", "doc.question", "doc.problem",
+    ),
     "response": (
         "response", "completion", "output", "generation", "generated_text", "model_output", "model_response",
         "prediction", "generated", "assistant", "full_response", "text", "model_answer",
+        "generated_answer", "responses", "completions",
+        "generations", "outputs", "resps", "content",
     ),
     "reasoning": ("reasoning_content", "reasoning", "thinking", "thoughts", "reasoning_trace"),
     "answer": (
         "gold", "gold_answer", "answer", "target", "ground_truth", "expected", "expected_answer", "reference", "label",
-        "correct_answer", "final_answer", "solution",
+        "correct_answer", "final_answer", "answerkey", "solution", "reward_model.ground_truth", "doc.answer",
     ),
     "model": ("model", "model_name", "model_id"),
     "id": ("id", "custom_id", "index", "idx", "uid", "problem_id", "task_id"),
-    "finish": ("finish", "finish_reason", "stop_reason"),
+    "finish": ("finish", "finish_reason", "stop_reason", "done_reason"),
     "truncated": ("truncated", "is_truncated"),
 }  # fmt: skip
+_MODEL = ("assistant", "gpt", "model", "bot")
+_CHOICES = ("choices", "response.choices", "response.body.choices", "body.choices", "output.choices", "outputs")
+"""Where a completion's choices are."""
+_ANSWERS = ("message", "response.message", "response", "response.body", "body", "output")
+"""Where a log has the one message that answers."""
+_CONVERSATIONS = (
+    "messages", "request.messages", "request.body.messages", "body.messages", "conversation", "conversations", "prompt",
+)  # fmt: skip
 _OF_A_SERVER = frozenset({"message", "finish_reason", "stop_reason", "index", "logprobs"})
 _CAPPED = ("length", "max_tokens", "limit", "budget", "truncated")
 
@@ -96,7 +108,7 @@ def read_texts(path: Path, columns: Columns | None = None, *, gold: bool = True)
             yield record
             continue
         try:
-            yield reader.read(record)
+            yield from reader.read(record)
         except _UnusableError as error:
             yield Fault(record.line, str(error))
 
@@ -113,13 +125,14 @@ class _Reader:
         self._names: dict[str, str] = {}
         known = {field.name: getattr(told, field.name) for field in fields(told)}
         present = list(dict.fromkeys(name for values in tried for name in values))
+        inside = list(dict.fromkeys(name for values in tried for name in _names_inside(values)))
         for part, names in _NAMES.items():
-            name = known.get(part) or _found(names, present, taken=set(self._names.values()))
+            name = known.get(part) or _found(names, [*present, *inside], taken=set(self._names.values()))
             if known.get(part) and tried and all(_inside(values, str(name)) is None for values in tried):
                 raise LogError(f"{path} has no column {name!r}: it has {', '.join(present) or 'none'}")
             if name is not None:
                 self._names[part] = name
-        if tried and not any(_choice(values) or _messages(values) for values in tried):
+        if tried and not any(_choices(values) or _messages(values) for values in tried):
             missing = [part for part in ("question", "response") if part not in self._names]
             if missing:
                 raise LogError(
@@ -127,17 +140,41 @@ class _Reader:
                     f"{', '.join(present)}; say which with --{missing[0]} NAME"
                 )
 
-    def read(self, record: Record) -> LoggedText:
-        values = record.values
-        choice, messages = _choice(values), _messages(values)
-        question = self._text(values, "question") or _asked(messages)
-        response = _answered(choice, messages) or self._response(values)
+    def read(self, record: Record) -> Iterator[LoggedText]:
+        """The texts of a record: of one question a model may have been asked for several."""
+        samples = self._samples(record.values)
+        for i, (choice, values) in enumerate(samples):
+            yield self._read(record.line, values, choice, "" if len(samples) == 1 else f"/{i}")
+
+    def _samples(self, values: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+        """Each choice of a completion, or each of several responses, with its record."""
+        choices = _choices(values)
+        if choices:
+            return [(choice, values) for choice in choices]
+        name = self._names.get("response")
+        several = None if name is None else _inside(values, name)
+        if isinstance(several, list) and len(several) > 1 and all(isinstance(text, str) for text in several):
+            return [({}, {**values, str(name): text}) for text in several]
+        return [({}, values)]
+
+    def _question(self, values: Mapping[str, Any]) -> str | None:
+        """What is asked; where it comes as an instruction and what that is about, both."""
+        question = self._text(values, "question")
+        about = values.get("input")
+        if self._names.get("question") == "instruction" and isinstance(about, str) and about.strip():
+            return f"{question}\n\n{about.strip()}" if question else about.strip()
+        return question
+
+    def _read(self, line: int, values: Mapping[str, Any], choice: Mapping[str, Any], sample: str) -> LoggedText:
+        messages = _messages(values)
+        question = self._question(values) or _asked(messages)
+        response = (_answered(choice, messages) if choice or not sample else None) or self._response(values)
         if not question:
             raise _UnusableError("has no question")
         if not response:
             raise _UnusableError("has no response")
         told, name, model = (self._text(values, part) for part in ("answer", "id", "model"))
-        answer = None if told is None else gold_of(told)
+        answer = None if told is None else _lettered(gold_of(told), question, values)
         if any(text is not None and HALVES.search(text) for text in (question, response, answer, name, model)):
             raise _UnusableError("holds half a surrogate pair, which is no text")
         if answer is None and self._gold:
@@ -148,8 +185,8 @@ class _Reader:
         if tokens is not None and not _is_all(response, "".join(str(token.text) for token in tokens)):
             tokens = None
         return LoggedText(
-            line=record.line,
-            id=name or f"line-{record.line}",
+            line=line,
+            id=f"{name or f'line-{line}'}{sample}",
             question=question,
             response=response,
             answer=answer,
@@ -167,8 +204,10 @@ class _Reader:
     def _text(self, values: Mapping[str, Any], part: str) -> str | None:
         name = self._names.get(part)
         value = None if name is None else _inside(values, name)
-        if isinstance(value, list) and len(value) == 1:
+        while isinstance(value, list) and len(value) == 1:
             value = value[0]
+        if isinstance(value, bytes):
+            raise _UnusableError(f"has a {name} that is not UTF-8")
         if value is None or isinstance(value, (bool, dict, list)) or (isinstance(value, float) and math.isnan(value)):
             return None
         return str(value).strip() or None
@@ -190,6 +229,23 @@ def gold_of(answer: str) -> str | None:
     return answer.strip()
 
 
+def _lettered(gold: str | None, question: str, values: Mapping[str, Any]) -> str | None:
+    """A gold answer that counts the choices from 0, as data sets have it, as the letter that the question shows."""
+    choices: list[Any] = next(
+        (values[name] for name in ("choices", "options") if isinstance(values.get(name), list)), []
+    )
+    if gold is None or not gold.isdecimal() or not int(gold) < len(choices) <= 10:
+        return gold
+    return "ABCDEFGHIJ"[int(gold)] if re.search(r"^[ \t]*\(?A[).:]", question, re.MULTILINE) else gold
+
+
+def _names_inside(values: Mapping[str, Any]) -> Iterator[str]:
+    """The columns of the records that a record holds."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from (f"{name}.{inner}" for inner in value)
+
+
 def _found(names: Sequence[str], present: Sequence[str], taken: set[str]) -> str | None:
     lower = {name.lower(): name for name in reversed(present) if name not in taken}
     return next((lower[name] for name in names if name in lower), None)
@@ -209,31 +265,48 @@ def _inside(values: Any, name: str) -> Any:
     return values
 
 
-def _choice(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The first choice of a completion, wherever a log keeps it; empty where there is none.
+def _choices(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The choices of a completion, wherever a log keeps them; none where it has none.
 
     The choices of a question have texts too, but nothing that only a server writes.
     """
-    for place in ("choices", "response.choices", "response.body.choices", "body.choices", "output.choices"):
+    for place in _CHOICES:
         choices = _inside(values, place)
-        if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
+        if isinstance(choices, list) and choices and all(isinstance(choice, Mapping) for choice in choices):
             first = choices[0]
-            if first.keys() & _OF_A_SERVER or (len(choices) == 1 and first.keys() == {"text"}):
-                return first
-    return {}
+            if (
+                first.keys() & _OF_A_SERVER
+                or first.keys() >= {"text", "token_ids"}
+                or [*first] == ["text"] == [*choices[-1]]
+            ):
+                return choices
+    for message in (values, *(_inside(values, place) for place in _ANSWERS)):
+        if isinstance(message, Mapping) and message.get("role") in _MODEL and _content(message):
+            return [{"message": message, "finish_reason": message.get("stop_reason")}]
+    return []
 
 
-def _messages(values: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    for place in ("messages", "request.messages", "request.body.messages", "body.messages", "conversation"):
+def _messages(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What was said, in order; a prompt and its completion may come as messages, too."""
+    for place in _CONVERSATIONS:
         messages = _inside(values, place)
         if isinstance(messages, list) and messages and all(isinstance(message, Mapping) for message in messages):
-            return messages
-    return ()
+            followed = _inside(values, "completion") if place == "prompt" else None
+            return (
+                [*messages, *(part for part in followed if isinstance(part, Mapping))]
+                if isinstance(followed, list)
+                else messages
+            )
+    return []
+
+
+def _role(message: Mapping[str, Any]) -> Any:
+    return message.get("role") or message.get("from")
 
 
 def _asked(messages: Sequence[Mapping[str, Any]]) -> str | None:
     """What the user said last."""
-    said = [_content(message) for message in messages if message.get("role") in ("user", "human")]
+    said = [_content(message) for message in messages if _role(message) in ("user", "human")]
     return said[-1] if said else None
 
 
@@ -242,7 +315,7 @@ def _answered(choice: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) 
     if isinstance(choice.get("text"), str):
         return str(choice["text"])
     message = choice.get("message")
-    if not isinstance(message, Mapping) and messages and messages[-1].get("role") == "assistant":
+    if not isinstance(message, Mapping) and messages and _role(messages[-1]) in _MODEL:
         message = messages[-1]
     if not isinstance(message, Mapping):
         return None
@@ -257,7 +330,7 @@ def _joined(reasoning: str, content: str) -> str:
 
 
 def _content(message: Mapping[str, Any]) -> str | None:
-    content = message.get("content")
+    content = message.get("content", message.get("value"))
     if isinstance(content, list):
         said = (part.get("text") for part in content if isinstance(part, Mapping) and not _is_thought(part))
         content = "".join(text for text in said if isinstance(text, str))
@@ -268,8 +341,17 @@ def _thought(message: Mapping[str, Any]) -> str | None:
     """What the parts of a message hold that were thought, not said."""
     content = message.get("content")
     parts = [part for part in content if _is_thought(part)] if isinstance(content, list) else []
-    texts = (next((part[k] for k in (*_THOUGHT, "text") if isinstance(part.get(k), str)), "") for part in parts)
+    texts = (next((text for k in (*_THOUGHT, "text") if (text := _plain(part.get(k)))), "") for part in parts)
     return "".join(texts) or None
+
+
+def _plain(value: Any) -> str:
+    """A text, or texts in parts, as one."""
+    if isinstance(value, list):
+        return "".join(
+            part["text"] for part in value if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+        )
+    return value if isinstance(value, str) else ""
 
 
 def _is_thought(part: Any) -> bool:
@@ -317,18 +399,28 @@ def _known(text: str, logprob: float | None, likeliest: Sequence[float]) -> Toke
 
 CLOSINGS = (
     "</think>",
+    "<|end_of_thought|>",
+    "<|END_THINKING|>",
+    "\u25c1/think\u25b7",
     "</thought>",
     "</thinking>",
     "[/THINK]",
     "</seed:think>",
     "<|channel|>final<|message|>",
+    "<|channel|>final <|message|>",
+    "<|im_start|>answer\n",
     "\nanswer\n",
 )
-"""How models end their thinking; the last is what s1 writes."""
+"""How models end their thinking; the last two are what s1 writes."""
 
 
 _OPENINGS = {
     "</think>": "<think>",
+    "<|end_of_thought|>": "<|begin_of_thought|>",
+    "<|END_THINKING|>": "<|START_THINKING|>",
+    "\u25c1/think\u25b7": "\u25c1think\u25b7",
+    "<|im_start|>answer\n": "<|im_start|>think\n",
+    "<|channel|>final <|message|>": "<|channel|>analysis <|message|>",
     "</thought>": "<thought>",
     "</thinking>": "<thinking>",
     "[/THINK]": "[THINK]",
@@ -338,15 +430,16 @@ _OPENINGS = {
 
 
 def opening_of(responses: Sequence[str], close: str | None) -> str | None:
-    """The marker that begins the thinking, where all texts that end one have it: texts without it do not think.
+    """The marker that begins the thinking, where the texts that end one have it: texts without it do not think.
 
-    None where a text that ends its thinking has not begun it: the prompt has, and a text is inside it from the start.
+    None where they have not begun it: the prompt has, and a text is inside it from the start. One that merely speaks of
+    the marker says nothing.
     """
     opening = _OPENINGS.get(close or "")
     if opening is None or close is None:
         return None
     begun = [opening in text.partition(close)[0] for text in responses if close in text]
-    return opening if begun and all(begun) else None
+    return opening if begun and sum(begun) >= 0.9 * len(begun) else None
 
 
 def closing_of(responses: Sequence[str]) -> str | None:
@@ -359,7 +452,7 @@ def closing_of(responses: Sequence[str]) -> str | None:
 def format_of(texts: Sequence[LoggedText]) -> str:
     """The answer format that gold answers, else responses, tell."""
     options = sum(
-        len(re.findall(r"^\s*\(?(?:[A-J]|[1-9])[.):]\s+\S", text.question, re.MULTILINE)) > 2 for text in texts
+        len(re.findall(r"^[ \t]*\(?(?:[A-J]|[1-9])[.):]\s+\S", text.question, re.MULTILINE)) > 2 for text in texts
     )
     answers = [text.answer for text in texts if text.answer is not None]
     if options > 0.8 * len(texts) and all(FORMATS["option"].value(f"#### {answer}\n") for answer in answers):
