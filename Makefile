@@ -28,6 +28,7 @@ run: setup
 # The documentation as a site, in build/site; a broken link is an error.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open build/site/index.html"
 
 lint: setup
 	$(BIN)/ruff check .

@@ -125,7 +125,7 @@ def fit(
         told = ", ".join(f"{bits:g}" for bits in sorted(others))
         raise ValueError(f"the profile's thresholds for {told} bits were certified apart: fit all precisions together")
     level = 1 - (1 - confidence) / len(groups) if joint else confidence
-    halves = _split_all(groups, share, seed, known or scorer)
+    halves = _split_all(groups, share, seed, known or scorer, enough=fewest(risk, confidence))
     tables = [
         LookTable.joined([recording.table(budget, looks, tick, every) for recording in group])
         for group in groups.values()
@@ -315,7 +315,7 @@ def _logistic(columns: NDArray[np.float32], right: NDArray[np.bool_]) -> dict[st
 
 
 def _split_all(
-    groups: dict[float, list[Recording]], share: float, seed: int, known: Profile | None
+    groups: dict[float, list[Recording]], share: float, seed: int, known: Profile | None, *, enough: int
 ) -> list[tuple[list[int], list[int]]]:
     """Items that fit and items that certify, by a seeded draw.
 
@@ -329,10 +329,14 @@ def _split_all(
     chosen, rest = [], []
     for bits, marks in names.items():
         questions = list(dict.fromkeys(marks))
+        left = SHARE_OF_KNOWN if known else share
         if len(questions) < MIN_ITEMS:
-            raise ValueError(f"{len(questions)} items at {bits:g} bits are too few: at least {MIN_ITEMS} are needed")
+            least = max(MIN_ITEMS, math.ceil(enough / (1 - left)))
+            raise ValueError(
+                f"{len(questions)} items at {bits:g} bits are too few: this promise takes at least {least}"
+            )
         order = np.random.default_rng(seed).permutation(len(questions)).tolist()
-        drawn = {questions[i] for i in order[: round((SHARE_OF_KNOWN if known else share) * len(questions))]}
+        drawn = {questions[i] for i in order[: round(left * len(questions))]}
         chosen.append([i for i, mark in enumerate(marks) if mark in drawn])
         first = {mark: i for i, mark in reversed(list(enumerate(marks)))}
         rest.append([i for i, mark in enumerate(marks) if mark not in drawn and first[mark] == i])

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from fractions import Fraction
 
 from bitcal_tts.halting.answers.base import AnswerFormat
-from bitcal_tts.halting.answers.boxed import Boxed, balanced, boxes
+from bitcal_tts.halting.answers.boxed import Boxed, balanced, boxes, first_open
 from bitcal_tts.halting.answers.numbers import NUMBER, as_number, in_digits, number_in
 
 _OPEN = re.compile(r"\\(?:boxed|fbox)\s*\{|#{4,}(?:\s*#{2,})*|<answer>", re.IGNORECASE)
@@ -78,6 +78,7 @@ _BOXED = Boxed()
 _TAIL = 1200
 _CLOSE_BY = 400
 _LINE = 1000
+_BEGINNING = 16
 _ENOUGH = 20_000
 
 
@@ -157,8 +158,10 @@ class Announced(AnswerFormat):
         """Whether a box is closed around an answer, or a tagged or marked answer is complete."""
         if _OPEN.search(text) is None:
             return False
-        if any(self.read(text[start:end]) is not None for start, end in boxes(text)):
-            return True
+        for start, end in boxes(text):
+            content = text[start : min(end, start + _LINE)]
+            if "\\boxed" not in content and self.read(content) is not None:
+                return True
         ends = [found.start() for found in _END.finditer(text)]
         for found in _OPEN.finditer(text):
             at = found.end()
@@ -169,6 +172,17 @@ class Announced(AnswerFormat):
             if not (text[at - 1] == "#" and self.is_heading(line)) and self.read(line) is not None:
                 return True
         return False
+
+    def open_part(self, text: str) -> str:
+        """From the first box, tag or marker on that nothing has ended; and what may become the beginning of one."""
+        opened = min(first_open(text), max(0, len(text) - _BEGINNING))
+        ended = max((found.end() for found in _END.finditer(text)), default=0)
+        marks = (found for found in _OPEN.finditer(text) if not found[0].endswith("{") and found.end() >= ended)
+        first = next(marks, None)
+        if first is None or first.start() >= opened:
+            return text[opened:]
+        # A ruler says no more than a row of four.
+        return f"####{text[first.end() :]}" if first[0][0] == "#" and first.end() <= opened else text[first.start() :]
 
     def written(self, value: str) -> str:
         """Closes the box."""

@@ -115,11 +115,10 @@ class MarkedText(AnswerFormat):
         return len(text)
 
     def from_last_marker(self, text: str) -> str:
-        """What stands from the last marker on, or the last of those in a row."""
-        at = text.rfind(self.marker)
-        while at > 0 and text.startswith(self.marker, at - 1):
-            at -= 1
-        return text[max(at, 0) :]
+        """What stands from the last marker on; of a ruler of them, as much as changes what stands behind it."""
+        at = max(text.rfind(self.marker), 0)
+        ruler = at - len(text[:at].rstrip("#")) if set(self.marker) == {"#"} else 0
+        return text[at - ruler % len(self.marker) :]
 
     def value(self, text: str) -> str | None:
         """The line after the last marker."""

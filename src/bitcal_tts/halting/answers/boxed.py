@@ -3,7 +3,6 @@ r"""Mathematics: the content of the last `\boxed{}`."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from bitcal_tts.halting.answers.base import AnswerFormat
 from bitcal_tts.halting.answers.numbers import as_number
@@ -54,17 +53,27 @@ class Boxed(AnswerFormat):
         return number is not None and number == as_number(right)
 
 
-def boxes(text: str) -> Iterator[tuple[int, int]]:
-    """Where the contents of boxes that are closed begin and end, in one pass over the text."""
+def boxes(text: str) -> list[tuple[int, int]]:
+    """Where the contents of boxes that are closed begin and end."""
+    return _boxes(text)[0]
+
+
+def first_open(text: str) -> int:
+    """Where the first box begins that is not closed; the text's end where none is open."""
+    return min(_boxes(text)[1], default=len(text))
+
+
+def _boxes(text: str) -> tuple[list[tuple[int, int]], list[int]]:
+    """The contents of closed boxes, and where those begin that are open, in one pass over the text."""
     first = _OPEN.search(text)
-    within: list[int] = []  # what is open: boxes by where their content begins, other braces inside them as -1
+    within: list[re.Match[str]] = []  # what is open: boxes, and other braces inside them
+    closed = []
     for part in _BRACES.finditer(text, first.start()) if first else ():
-        if part["box"]:
-            within.append(part.end())
-        elif part[0] == "{" and within:
-            within.append(-1)
-        elif part[0] == "}" and within and (start := within.pop()) >= 0:
-            yield start, part.start()
+        if part["box"] or (part[0] == "{" and within):
+            within.append(part)
+        elif part[0] == "}" and within and (opened := within.pop())["box"]:
+            closed.append((opened.end(), part.start()))
+    return closed, [part.start() for part in within if part["box"]]
 
 
 def balanced(text: str, start: int) -> int | None:
