@@ -109,6 +109,9 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int, *, few_to
         )
     cluster = _cluster(args, decoding) if args.ray else None
     engine = cluster or build.engine_of(args)
+    block = _block(args, engine, few_together=few_together)
+    if block is not None and block < n and args.probes is not None and not args.json:
+        note(f"{block} problems at a time, then their probes: the first counts come when the first problem has ended")
     with (
         closing(engine),
         progress(
@@ -125,7 +128,7 @@ def record_traces(args: argparse.Namespace, folder: Path, budget: int, *, few_to
             seed=args.seed,
             decoding=decoding,
             batch_size=args.batch,
-            block_size=_block(args, engine, few_together=few_together),
+            block_size=block,
             chunk_size=16 if args.chunk_size is None else args.chunk_size,
             keep_hidden=getattr(args, "hidden", False),
             probes=args.probes,
