@@ -11,10 +11,11 @@ import tokenizers
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from bitcal_tts.engines.thinking import FAMILIES, ThinkMarkers, find_markers, parse_markers
+from bitcal_tts.engines.thinking import ThinkMarkers, find_markers, parse_markers
+from bitcal_tts.halting.markers import HARMONY
 
 QWEN3 = "{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
-HARMONY = "<|start|>assistant{% if x %}<|channel|>analysis<|message|>{% endif %}"
+HARMONY_TEMPLATE = "<|start|>assistant{% if x %}<|channel|>analysis<|message|>{% endif %}"
 
 
 class Tokenizer:
@@ -40,7 +41,7 @@ class Tokenizer:
         ([], "x</think>y", "<|assistant|>", ("<think>", "</think>")),
         # gpt-oss: channels of harmony.
         (
-            ["<|channel|>", "<|message|>", "<|start|>", "<|end|>"], HARMONY, "<|start|>assistant",
+            ["<|channel|>", "<|message|>", "<|start|>", "<|end|>"], HARMONY_TEMPLATE, "<|start|>assistant",
             ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
         ),
         # Qwen2.5 and others: no thinking.
@@ -69,7 +70,7 @@ HARMONY_TOKENS = ["<|channel|>", "<|message|>", "<|start|>", "<|end|>"]
         ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", OPENED, (None, "</think>")),
         ("HuggingFaceTB-SmolLM3-3B", {}, ("<think>", "</think>")),
         ("HuggingFaceTB-SmolLM3-3B", CLOSED, None),
-        ("openai-gpt-oss-120b", {}, FAMILIES[1]),
+        ("openai-gpt-oss-120b", {}, HARMONY),
         ("mistralai-Ministral-3-14B-Reasoning-2512", {}, ("[THINK]", "[/THINK]")),
         ("google-gemma-4-31B-it", OPENED, ("<|channel>thought\n", "<channel|>")),
         ("google-gemma-4-31B-it", CLOSED, None),

@@ -13,7 +13,8 @@ import pytest
 from bitcal_tts.halting.counting import approximate
 from bitcal_tts.logs import Columns, Fault, LogError, LoggedText, read_texts
 from bitcal_tts.logs.counting import splitter
-from bitcal_tts.logs.texts import closing_of, format_of, gold_of, opening_of
+from bitcal_tts.logs.guessing import closing_of, format_of, opening_of
+from bitcal_tts.logs.texts import gold_of
 
 SHARED = Path(__file__).parents[3] / "shared"
 
@@ -211,6 +212,10 @@ def test_format_and_closing_are_found() -> None:
     assert format_of([text(response="so \\boxed{7}")]) == "number"
     assert closing_of(["a</think>b", "c"]) == "</think>"
     assert closing_of(["think\nx\nanswer\nAnswer: 3"]) == "\nanswer\n"
+    assert closing_of(["<|channel>thought\nx<channel|>3"]) == "<channel|>"
+    assert closing_of(["<|channel|>analysis<|message|>x<|end|><|start|>assistant<|channel|>final<|message|>3"]) == (
+        "<|channel|>final<|message|>"
+    )
     assert closing_of(["plain"]) is closing_of([]) is None
     assert gold_of("a #### 5 ") == "5" and gold_of(" x ") == "x"
 

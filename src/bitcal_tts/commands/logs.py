@@ -11,7 +11,7 @@ from typing import Any
 from bitcal_tts.commands.progress import note
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.logs import Columns, Fault, LoggedText, read_texts
-from bitcal_tts.logs.texts import closing_of, format_of, opening_of
+from bitcal_tts.logs.guessing import closing_of, format_of, opening_of
 
 _SCANNED = 500
 _TOLD_FAULTS = 5

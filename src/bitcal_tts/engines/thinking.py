@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-FAMILIES = (
-    ("<think>", "</think>"),  # Qwen3, DeepSeek-R1, SmolLM3 and most others
-    ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),  # gpt-oss (harmony)
-    ("[THINK]", "[/THINK]"),  # Magistral
-    ("<|channel>thought\n", "<channel|>"),  # Gemma 4
-    ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A
-    ("<seed:think>", "</seed:think>"),
-    ("◁think▷", "◁/think▷"),
-    ("<|begin_of_thought|>", "<|end_of_thought|>"),
-    ("<thinking>", "</thinking>"),
-    ("<reasoning>", "</reasoning>"),
-)
+from bitcal_tts.halting.markers import FAMILIES, HARMONY
 
 
 class ThinkMarkers(NamedTuple):
@@ -65,7 +54,7 @@ def find_markers(tokenizer: Any, prompt: str) -> ThinkMarkers | None:
 
 
 def _known(opening: str, close: str, added: set[str], template: str) -> bool:
-    if opening.startswith("<|channel|>"):  # several tokens of harmony; its template writes them apart
+    if opening == HARMONY[0]:  # several tokens; the template writes them apart
         return {"<|channel|>", "<|message|>", "<|start|>", "<|end|>"} <= added and "analysis" in template
     return {opening, close} <= added or close in template
 
