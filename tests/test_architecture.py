@@ -19,7 +19,7 @@ ALLOWED = {
     "engines": {"halting", "files", "installing"},
     "tasks": {"halting", "installing"},
     "logs": {"halting"},
-    "traces": {"halting", "engines", "tasks", "logs", "files"},
+    "traces": {"halting", "engines", "tasks", "logs", "files", "workers"},
     "calibration": {"halting", "tasks", "traces", "files", "openmp"},
     "evaluation": {"halting", "engines", "tasks", "traces", "files"},
     "serving": {"halting", "engines", "traces", "calibration"},

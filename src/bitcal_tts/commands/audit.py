@@ -48,6 +48,7 @@ from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.logs import LoggedText
 from bitcal_tts.logs.counting import splitter
 from bitcal_tts.logs.files import bare_name
+from bitcal_tts.workers import end_with_parent
 
 EXAMPLE = """example:
   bitcal audit logs.jsonl
@@ -123,7 +124,7 @@ def run(args: argparse.Namespace) -> None:
     kinds = {FORMATS[audit.setting.answers].values for audit in audits}
     if len(kinds) > 1:
         raise ValueError(f"files to be fitted together must have one kind of answers, not {', '.join(map(str, kinds))}")
-    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(args.jobs, get_context("spawn"), initializer=end_with_parent) as pool:
         walked = [audit.walk(pool, quiet=args.json) for audit in audits]
     kind = kinds.pop()
     starter = load_starter(kind) if kind and args.starter == "auto" else None
@@ -293,6 +294,7 @@ _held: list[FoldScorers] = []
 
 
 def _hold(scorers: FoldScorers) -> None:
+    end_with_parent()
     _held[:] = [scorers]
 
 

@@ -13,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from bitcal_tts.traces.trace import Trace, TraceError
+from bitcal_tts.workers import end_with_parent
 
 Found = TypeVar("Found")
 Tick = Callable[[], None]
@@ -75,6 +76,7 @@ def _follow(futures: Sequence[Future[Any]], counts: Any, tick: Tick) -> None:
 
 
 def _begin() -> None:
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore")
 
