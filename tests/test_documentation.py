@@ -89,9 +89,9 @@ def test_the_site_is_built_and_no_link_is_broken(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert (site / "getting-started" / "index.html").exists()
+    assert (site / "getting-started.html").exists()
     assert (site / "results" / "box" / "frontier-4.png").exists()
-    page = site / "results" / "index.html"
+    page = site / "results.html"
     pictures = re.findall(r'src="([^":]+\.png)"', page.read_text(encoding="utf-8"))
     assert pictures and all((page.parent / picture).resolve().exists() for picture in pictures)
 
