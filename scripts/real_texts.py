@@ -3,7 +3,7 @@
     python scripts/real_texts.py --texts ../shared/real_texts --tokenizer ../shared/tokenizers/qwen2_5
 
 Text only, no model is asked. Folds are by question: no question is in the fitting and in the scored part of a fold, for
-any model. Nothing here starts from the starters in the package. Three quarters of an hour on two cores.
+any model. Nothing here starts from the starters in the package. An hour on two cores.
 """
 
 from __future__ import annotations

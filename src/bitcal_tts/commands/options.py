@@ -38,7 +38,12 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         default="gsm_symbolic",
         help=f"{', '.join(TASKS)}, or a reasoning-gym name such as chain_sum:max_terms=2 (%(default)s)",
     )
-    group.add_argument("--data", metavar="FILE", help="a local JSONL file with question and answer, for --task jsonl")
+    group.add_argument(
+        "--data",
+        metavar="FILE",
+        help="a local JSONL file with question and answer, for --task jsonl, choice and code; for gsm8k and math, in "
+        "place of the hub",
+    )
     group.add_argument(
         "--split",
         default="test",

@@ -55,6 +55,13 @@ def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _net(share: float) -> str:
+    """What all of it has come to so far, what finding out took included."""
+    if share < 0:
+        return f"finding out has cost {percent(-share)} more tokens than have been saved so far"
+    return f"net of all that finding out took, {percent(share)} saved so far"
+
+
 def _why(told: dict[str, Any]) -> str:
     """Why it is where it is; before anything can be tried, what is waited for."""
     if told["round"] is not None or not told["learned"] or told["why"] != State.why:
@@ -97,15 +104,13 @@ def in_words(one: dict[str, Any]) -> list[str]:
             lines.append(
                 "what is proven so far saves nothing to speak of, and is not promised: looser ones are being tried"
             )
-        lines.append(f"net of all that finding out took, {percent(one['net'])} saved so far")
+        lines.append(_net(one["net"]))
     else:
         lost, n = shadow["lost"], shadow["n"]
         seen = f"{lost} of {n} = {percent(lost / max(1, n))} {_interval(shadow['lost_low'], shadow['lost_high'])}"
         saved = f"{percent(shadow['saved'])} {_interval(shadow['saved_low'], shadow['saved_high'])}"
         lines.append(f"promised: {promise}; seen since, of the share that runs to its end: {seen}")
-        lines.append(
-            f"a stop saves {saved} of the tokens; net of all that finding out took, {percent(one['net'])} so far"
-        )
+        lines.append(f"a stop saves {saved} of the tokens; {_net(one['net'])}")
         if one["stands"]:
             lines.append(
                 f"that promise stands while a scorer that may save more is tried, on {_requests(tried)} so far"
