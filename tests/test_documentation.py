@@ -60,9 +60,10 @@ def test_the_example_of_a_command_can_be_typed(command: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("page", ["how-halting-works.md", "methods.md", "traces.md", "architecture.md"])
 def test_the_code_of_a_page_runs(page: str, probed: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from bitcal_tts.halting.answers import FORMATS
     from bitcal_tts.halting.rules import RULES
 
-    before = dict(RULES)
+    before, formats = dict(RULES), dict(FORMATS)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "traces").mkdir()
     (tmp_path / "traces" / "calibration").symlink_to(probed.folder)
@@ -78,9 +79,11 @@ def test_the_code_of_a_page_runs(page: str, probed: Any, monkeypatch: pytest.Mon
             from bitcal_tts.traces.replay import outcomes
 
             assert len(outcomes(probed.read()[:2], method, short_task())) == 2
+            assert FORMATS["final"].given("FINAL: 42\n") and not FORMATS["final"].given("#### 42\n")
         finally:
-            RULES.clear()
-            RULES.update(before)
+            for registry, those in ((RULES, before), (FORMATS, formats)):
+                registry.clear()
+                registry.update(those)  # type: ignore[arg-type]
 
 
 def test_the_site_is_built_and_no_link_is_broken(tmp_path: Path) -> None:

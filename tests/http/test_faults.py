@@ -17,7 +17,7 @@ import pytest
 
 from bitcal_tts.cli import main
 from bitcal_tts.engines import llama_server
-from bitcal_tts.engines.base import Fork, Place, Request
+from bitcal_tts.engines.base import EngineWarning, Fork, Place, Request
 from bitcal_tts.engines.http import HttpEngine
 from bitcal_tts.engines.wire import ServerError
 from bitcal_tts.halting.answers import FORMATS
@@ -83,7 +83,7 @@ def fake() -> Iterator[Fake]:
     one.server.server_close()
 
 
-def streaming(*parts: bytes, then: Callable[[], None] | None = None) -> Callable[[BaseHTTPRequestHandler, int], None]:
+def streaming(*parts: bytes, then: Callable[[], object] | None = None) -> Callable[[BaseHTTPRequestHandler, int], None]:
     def write(handler: BaseHTTPRequestHandler, n: int) -> None:
         handler.send_response(200)
         handler.end_headers()
@@ -153,6 +153,52 @@ def test_a_server_that_hangs(fake: Fake) -> None:
     with pytest.raises(ServerError, match="does not answer any more"):
         decode(fake, patience=0.5)
     assert time.monotonic() - began < 4
+
+
+def several(fake: Fake, n: int, patience: float) -> Any:
+    with HttpEngine(fake.url, bits=4, markers=None, patience=patience) as engine:
+        requests = [Request(str(i), "How many?", to_the_end(20)) for i in range(n)]
+        return list(engine.decode(requests, batch_size=2))
+
+
+def test_once_a_server_hangs_nothing_more_is_asked_of_it(fake: Fake) -> None:
+    woken = threading.Event()
+    fake.write = streaming(event([5], "a"), then=lambda: woken.wait(20))
+    with pytest.raises(ServerError, match="nothing came for 0.5 seconds"):
+        several(fake, 6, patience=0.5)
+    woken.set()
+    assert fake.completions == 2
+
+
+def test_an_error_is_told_while_another_request_hangs(fake: Fake) -> None:
+    woken, waited, begun = threading.Event(), threading.Event(), threading.Barrier(2)
+
+    def write(handler: BaseHTTPRequestHandler, n: int) -> None:
+        begun.wait(20)
+        if n == 1:
+            woken.wait(20)
+            waited.set()
+        else:
+            status(500, b"broken")(handler, n)
+
+    fake.write = write
+    with pytest.raises(ServerError, match="answers 500: broken"):
+        several(fake, 2, patience=60.0)
+    assert not waited.is_set()
+    woken.set()
+
+
+def test_a_server_that_is_silent_is_named_before_it_is_given_up(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bitcal_tts.engines.together.SILENCE", 0.5)
+    whole = streaming(event([5], "a"), event([], ""))
+
+    def slow(handler: BaseHTTPRequestHandler, n: int) -> None:
+        time.sleep(2)
+        whole(handler, n)
+
+    fake.write = slow
+    with pytest.warns(EngineWarning, match=r"has said nothing for 0.5 seconds: .*; after 9 it is given up"):
+        assert len(several(fake, 1, patience=9.0)) == 1
 
 
 def test_tokens_that_end_inside_a_character_come_together(fake: Fake) -> None:

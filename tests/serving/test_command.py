@@ -117,6 +117,8 @@ def test_settings_come_from_a_file(upstream_url: str, tmp_path: Path) -> None:
             assert httpx2.get(f"{url}/healthz", headers=named, trust_env=False).status_code == 421
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) in (0, -signal.SIGTERM)
+            assert process.stderr is not None
+            assert "nothing is promised, and nothing learned: --risk" in process.stderr.read().decode()
         finally:
             process.kill()
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -24,7 +25,7 @@ from sidecar import Running
 
 from bitcal_tts.calibration.store import load_profile, save_profile
 from bitcal_tts.commands import serve
-from bitcal_tts.commands.served import policy_of
+from bitcal_tts.commands.served import _choose_budget, policy_of
 from bitcal_tts.engines.base import Request
 from bitcal_tts.engines.gguf import export_gguf
 from bitcal_tts.engines.http import HttpEngine
@@ -139,6 +140,27 @@ def test_the_usual_budget_leaves_room_for_prompts(
     assert "leaves no room" not in capsys.readouterr().err
     with closing(start("--budget", "2048")):
         assert "a budget of 2,048 tokens leaves no room for a prompt in 2,048 positions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("positions", "budget", "said"),
+    [
+        (2048, 1536, ""),
+        (40_960, 30_720, ""),
+        (1 << 20, 32_768, ""),
+        (None, 4096, "a controlled request ends at 4,096 tokens, unless --budget says otherwise"),
+    ],
+)
+def test_the_usual_budget_cuts_no_long_thinking(
+    positions: int | None, budget: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three quarters of what there is room for, as far as that is known: a client need not know of a cap."""
+    args: Any = SimpleNamespace(budget=None)
+    engine: Any = SimpleNamespace(max_positions=positions)
+    _choose_budget(args, engine)
+    assert args.budget == budget
+    told = " ".join(capsys.readouterr().err.split())
+    assert said in told if said else not told
 
 
 def test_who_is_passed_on_is_asked_in_the_same_style(client: Any) -> None:

@@ -212,8 +212,8 @@ LEGEND = (
     "tokens: the share of all that is written; lost: the full text was right (with --label final: whatever it ends "
     "with is) and the stop is wrong, with the 95 % interval; provable: at what share of the tokens bitcal fit, as "
     "bitcal import suggests it, could promise so small a risk with these texts, or how many more that would take, as "
-    "far as scorers fitted on the other texts can tell. stated_2 stops when the same answer was stated twice in a row; "
-    "oracle knows the answer."
+    "far as scorers fitted on the other texts can tell (no: none of its settings loses so little). stated_2 stops when "
+    "the same answer was stated twice in a row; oracle knows the answer."
 )
 
 

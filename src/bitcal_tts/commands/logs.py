@@ -12,6 +12,7 @@ from bitcal_tts.commands.progress import note
 from bitcal_tts.halting.answers import FORMATS
 from bitcal_tts.logs import Columns, Fault, LoggedText, read_texts
 from bitcal_tts.logs.guessing import closing_of, format_of, opening_of
+from bitcal_tts.logs.texts import NO_QUESTION
 
 _SCANNED = 500
 _TOLD_FAULTS = 5
@@ -85,6 +86,8 @@ class Log:
                 told += [text] * (len(told) < _TOLD_FAULTS)
         if not first:
             why = f"; record {told[0].line} of {self.faults} {told[0].why}" if told else ""
+            if told and told[0].why == NO_QUESTION:
+                why += " (--question NAME says which column it is in; OpenAI's batch output has none, its input has)"
             raise ValueError(f"{path} holds no text that can be used{why}")
         for fault in told:
             note(f"note: {path}, record {fault.line} {fault.why}: it is left out")

@@ -19,7 +19,7 @@ from bitcal_tts.commands import options
 from bitcal_tts.commands.options import API_KEY_VARIABLE, declared
 from bitcal_tts.commands.places import check_writable
 from bitcal_tts.commands.progress import note
-from bitcal_tts.commands.served import BUDGET, policy_of
+from bitcal_tts.commands.served import BUDGET, MOST, policy_of
 from bitcal_tts.commands.table import NARROW
 from bitcal_tts.commands.upstreams import engine_of, second_of
 from bitcal_tts.files import locked
@@ -92,8 +92,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                        "bitcal audit reads")  # fmt: skip
     options.add_answers(parser, "number")
     parser.add_argument("--budget", type=options.positive,
-                        help=f"most tokens of a controlled request (the profile's; {BUDGET}, or less where the model "
-                        "has little room)")  # fmt: skip
+                        help="most tokens of a controlled request (the profile's; else three quarters of what the "
+                        f"model has room for, {MOST} at most, and {BUDGET} where that is not known)")  # fmt: skip
     parser.add_argument("--temperature", type=float, help="where a client does not say (1, or the profile's)")
     options.add_declare(parser)
     parser.add_argument("--api-key", metavar="KEY", default=os.environ.get("BITCAL_SERVE_KEY"),
@@ -144,6 +144,8 @@ def run(args: argparse.Namespace) -> None:
         )
         if policy.about.promise:
             note(policy.about.promise)
+        elif pilot is None:
+            note("nothing is promised, and nothing learned: --risk 0.02 earns a promise, --profile brings one")
         where = f"http://{f'[{args.host}]' if ':' in args.host else args.host}:{args.port}"
         note(f"base URL for clients: {where}/v1, playground: {where}/")
         config = uvicorn.Config(

@@ -23,6 +23,9 @@ from bitcal_tts.serving.pages import EXAMPLES, About
 from bitcal_tts.serving.policy import Limits, Policy
 
 BUDGET = 4096
+"""Tokens of a request where nobody says how many, and the server does not tell what its model has room for."""
+MOST = 32_768
+"""Where it does: what reasoning models are usually given."""
 
 
 def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
@@ -101,7 +104,12 @@ def _choose_budget(args: argparse.Namespace, engine: HttpEngine) -> None:
     """Where nobody has said how many tokens a request may take: as many as leave prompts a quarter of the model."""
     positions = engine.max_positions
     if args.budget is None:
-        args.budget = BUDGET if positions is None else min(BUDGET, max(1, 3 * positions // 4))
+        args.budget = BUDGET if positions is None else min(MOST, max(1, 3 * positions // 4))
+        if positions is None:
+            note(
+                f"note: the server does not tell what its model has room for: a controlled request ends at {BUDGET:,} "
+                "tokens, unless --budget says otherwise"
+            )
     elif positions is not None and args.budget >= positions:
         note(
             f"warning: a budget of {args.budget:,} tokens leaves no room for a prompt in {positions:,} positions: what "

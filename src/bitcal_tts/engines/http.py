@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache, partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from bitcal_tts.engines.gguf import gguf_facts
 from bitcal_tts.engines.llama_server import OwnServer
 from bitcal_tts.engines.served_thinking import ServedThinking
 from bitcal_tts.engines.thinking import ThinkMarkers, style_of
+from bitcal_tts.engines.together import together
 from bitcal_tts.engines.wire import PATIENCE, About, Prompt, Standing, Wire
 from bitcal_tts.halting.identity import Identity
 from bitcal_tts.halting.signals import TOP, Signals, from_top
@@ -259,7 +259,7 @@ class HttpEngine:
             standing = Standing(self.prompt(request.prompt), self.encode(prefix), prefix)
             return Flight(self, request, sessions[i], standing, decoding, stopped).run()
 
-        yield from _together(one, len(requests), self.at_once(batch_size), stopped)
+        yield from together(one, len(requests), self.at_once(batch_size), stopped, self._wire)
 
     def at_once(self, asked: int) -> int:
         """Of so many streams, those that are open at once: one that waits for a slot looks like a server that hangs."""
@@ -279,7 +279,7 @@ class HttpEngine:
 
         found: list[dict[int, Written]] = [{} for _ in forks]
         told = 0
-        for i, j, written in _together(one, len(jobs), self.at_once(batch_size), stopped):
+        for i, j, written in together(one, len(jobs), self.at_once(batch_size), stopped, self._wire):
             found[i][j] = written
             while told < len(forks) and len(found[told]) == len(forks[told].places):
                 yield [found[told][j] for j in range(len(found[told]))]
@@ -360,19 +360,6 @@ def _prefix(request: Request) -> str:
 def _with(standing: Standing, ids: Sequence[int], text: str) -> Standing:
     """The same with a landing, or a part of it, behind it."""
     return Standing(standing.prompt, [*standing.ids, *ids], standing.text + text)
-
-
-def _together(one: Callable[[int], Any], n: int, at_once: int, stopped: threading.Event) -> Iterator[Any]:
-    """Do `n` things, `at_once` at a time, in any order; who leaves early, or fails, stops the others."""
-    with ThreadPoolExecutor(at_once) as pool:
-        futures = [pool.submit(one, i) for i in range(n)]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            stopped.set()
-            for future in futures:
-                future.cancel()
 
 
 def _stem(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -142,6 +143,9 @@ class Wire(ABC):
         self.is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=32)
+        self.patience = patience
+        self.heard = time.monotonic()
+        """When the server has last sent something."""
         timeout = httpx2.Timeout(patience, connect=10.0)
         # No proxies and no other settings of the environment: the server is the one that was named.
         self._client = httpx2.Client(
@@ -208,7 +212,9 @@ class Wire(ABC):
                     raise ServerError(f"{self.url}{path} answers {answer.status_code}: {_reason(answer)}")
                 yield self._pieces(answer)
         except httpx2.TimeoutException:
-            raise ServerError(f"{self.url} does not answer any more: nothing came for a while") from None
+            raise ServerError(
+                f"{self.url} does not answer any more: nothing came for {self.patience:g} seconds"
+            ) from None
         except httpx2.HTTPError as error:
             raise ServerError(f"{self.url} is gone: {type(error).__name__}: {error}") from None
 
@@ -230,6 +236,7 @@ class Wire(ABC):
     def _pieces(self, answer: Any) -> Iterator[Piece]:
         pieces = Pieces(self)
         for line in answer.iter_lines():
+            self.heard = time.monotonic()
             yield from pieces.take(line)
         yield from pieces.rest()
 
@@ -246,6 +253,7 @@ class Wire(ABC):
             raise ServerError(f"{self.url} does not answer") from None
         except httpx2.HTTPError as error:
             raise ServerError(f"no server at {self.url}: {error}") from None
+        self.heard = time.monotonic()
         if answer.status_code != 200:
             raise ServerError(f"{self.url}{path} answers {answer.status_code}: {_reason(answer)}")
         try:

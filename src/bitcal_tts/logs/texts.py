@@ -41,6 +41,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "finish": ("finish", "finish_reason", "stop_reason", "done_reason"),
     "truncated": ("truncated", "is_truncated"),
 }  # fmt: skip
+NO_QUESTION = "has no question"
 _CAPPED = ("length", "max_tokens", "limit", "budget", "truncated")
 
 
@@ -158,7 +159,7 @@ class _Reader:
         question = self._question(values) or asked(messages)
         response = (answered(choice, messages) if choice or not sample else None) or self._response(values)
         if not question:
-            raise _UnusableError("has no question")
+            raise _UnusableError(NO_QUESTION)
         if not response:
             raise _UnusableError("has no response")
         told, name, model = (self._text(values, part) for part in ("answer", "id", "model"))
