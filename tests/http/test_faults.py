@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -199,6 +200,14 @@ def test_a_server_that_is_silent_is_named_before_it_is_given_up(fake: Fake, monk
     fake.write = slow
     with pytest.warns(EngineWarning, match=r"has said nothing for 0.5 seconds: .*; after 9 it is given up"):
         assert len(several(fake, 1, patience=9.0)) == 1
+
+
+def test_a_server_that_does_not_even_say_what_it_is_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bitcal_tts.engines.wire._AT_ONCE", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ServerError, match="does not answer: nothing came for 0.5 seconds"):
+            HttpEngine(url, bits=4, markers=None, patience=20.0)
 
 
 def test_tokens_that_end_inside_a_character_come_together(fake: Fake) -> None:

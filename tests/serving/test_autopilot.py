@@ -318,7 +318,8 @@ def test_what_is_being_tried_is_told_while_learning(tmp_path: Path, monkeypatch:
     assert "scorer 1 fitted on 150 requests; stops are being tried" in told and "just begun" not in told
     assert "(the next scorer is due at 450); tried on 3, of which the strictest threshold has lost 1" in told
     assert one.status()["net"] < 0 and "proven" not in told
-    assert f"finding out has cost {percent(-one.status()['net'])} more tokens than have been saved so far" in told
+    taken = percent(-one.status()["net"])
+    assert f"net of what was saved, finding out has taken {taken} of all tokens so far" in told
     of.costs[0], of.passed = [100, 100], 1  # proven, and saves nothing
     assert of.served is None
     assert "what is proven so far saves nothing to speak of, and is not promised" in " ".join(in_words(one.status()))

@@ -65,6 +65,7 @@ def test_a_sidecar_with_a_profile_asks_as_the_profile_was_fitted(
             assert engine.template_options == demo.TEMPLATE
             told = capsys.readouterr().err
             assert ("a request that says no more is passed on, not halted" in told) == warned
+            assert policy.about.promise.startswith("Of requests that it was fitted for" if warned else "Promised: ")
             assert ("--declare task=VALUE" in told) == warned == ("declaring the task is enough" in told)
             assert "--declare prompt_sha256" not in told
         for mistaken, wrong in (("tsk=stories", "'tsk' cannot be declared"), ("task=gsm8k", "this is 'gsm8k'")):

@@ -146,6 +146,8 @@ def run(args: argparse.Namespace) -> None:
             note(policy.about.promise)
         elif pilot is None:
             note("nothing is promised, and nothing learned: --risk 0.02 earns a promise, --profile brings one")
+        else:
+            note("nothing is stopped before that is proven to be safe: bitcal serve status says how far it is")
         where = f"http://{f'[{args.host}]' if ':' in args.host else args.host}:{args.port}"
         note(f"base URL for clients: {where}/v1, playground: {where}/")
         config = uvicorn.Config(

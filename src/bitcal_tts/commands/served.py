@@ -61,13 +61,14 @@ def policy_of(args: argparse.Namespace, engine: HttpEngine) -> Policy:
         return methods.build(name, bits=engine.bits, budget=budget, **used)
 
     usual_method = build(None, None, args.escalate_after or args.budget)  # what is wrong is said now
+    for_all = True
     if own is not None and not args.risk and usual == "settled":
         own.check_known(_of_the_server(engine).declare(told))
         if args.escalate_after is None:
-            _mention_passed_on(own, engine, args)
+            for_all = _holds_for_plain_requests(own, engine, args)
     about = About(
         method="the autopilot" if args.risk else usual_method.parameters.name,
-        promise="" if own is None or args.risk else _promise(own, engine.bits),
+        promise="" if own is None or args.risk else _promise(own, engine.bits, for_all=for_all),
         temperature=args.temperature,
         budget=args.budget,
         prompt=demo.PROMPT if args.demo else "{question}",
@@ -130,18 +131,20 @@ def _demo_profile(args: argparse.Namespace, engine: HttpEngine) -> Profile | Non
     return found
 
 
-def _mention_passed_on(profile: Profile, engine: HttpEngine, args: argparse.Namespace) -> None:
-    """Say at the start, not in headers that nobody reads, where a plain request will not be halted."""
+def _holds_for_plain_requests(profile: Profile, engine: HttpEngine, args: argparse.Namespace) -> bool:
+    """Whether one that says no more than a question is halted; if not, that is said now, not in headers alone."""
     try:
         profile.check(_of_a_plain_request(engine, args))
     except (ProfileError, IdentityError) as error:
         note(f"warning: a request that says no more is passed on, not halted: {error}")
+        return False
+    return True
 
 
-def _promise(profile: Profile, bits: float) -> str:
+def _promise(profile: Profile, bits: float, *, for_all: bool) -> str:
     """What a profile promises, in a sentence."""
     words = promised(profile.evidence[f"{bits:g}"])
-    return f"{words[0].upper()}{words[1:]}."
+    return f"{words[0].upper()}{words[1:]}." if for_all else f"Of requests that it was fitted for is {words}."
 
 
 def _of_a_plain_request(engine: HttpEngine, args: argparse.Namespace) -> Identity:

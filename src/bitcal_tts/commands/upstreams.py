@@ -41,6 +41,8 @@ def engine_of(args: argparse.Namespace, opened: ExitStack) -> HttpEngine:
         args.answers = args.answers or "gsm8k"
         args.budget = min(args.budget or demo.BUDGET, demo.BUDGET)
         args.declare = [f"task={demo.TASK}", *(args.declare or [])]
+    if owned is None:
+        note(f"asking {url} what it serves")
     engine = HttpEngine(
         url, owned=owned, model=args.model, bits=args.bits, api=args.api, template_options=template,
         api_key=os.environ.get(API_KEY_VARIABLE), **markers,

@@ -24,6 +24,8 @@ from bitcal_tts.halting.checks import did_you_mean
 
 PATIENCE = 600.0
 """Seconds without a byte after which a server counts as hanging."""
+_AT_ONCE = 30.0  # seconds for what a server need not compute
+_CONNECTING = 10.0
 UNKNOWN_ID = -1
 """In place of a token's id where a server tells texts only."""
 _EVENT_BYTES = 1 << 22
@@ -146,7 +148,7 @@ class Wire(ABC):
         self.patience = patience
         self.heard = time.monotonic()
         """When the server has last sent something."""
-        timeout = httpx2.Timeout(patience, connect=10.0)
+        timeout = httpx2.Timeout(patience, connect=_CONNECTING)
         # No proxies and no other settings of the environment: the server is the one that was named.
         self._client = httpx2.Client(
             base_url=self.url, headers=headers, timeout=timeout, limits=limits, trust_env=False
@@ -241,16 +243,17 @@ class Wire(ABC):
         yield from pieces.rest()
 
     def _get(self, path: str) -> Any:
-        return self._answer("GET", path, None)
+        return self._answer("GET", path, None, patience=min(self.patience, _AT_ONCE))
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
-        return self._answer("POST", path, body)
+        return self._answer("POST", path, body, patience=self.patience)
 
-    def _answer(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+    def _answer(self, method: str, path: str, body: dict[str, Any] | None, *, patience: float) -> Any:
+        timeout = httpx2.Timeout(patience, connect=_CONNECTING)
         try:
-            answer = _twice(lambda: self._client.request(method, path, json=body))
+            answer = _twice(lambda: self._client.request(method, path, json=body, timeout=timeout))
         except httpx2.TimeoutException:
-            raise ServerError(f"{self.url} does not answer") from None
+            raise ServerError(f"{self.url} does not answer: nothing came for {patience:g} seconds") from None
         except httpx2.HTTPError as error:
             raise ServerError(f"no server at {self.url}: {error}") from None
         self.heard = time.monotonic()

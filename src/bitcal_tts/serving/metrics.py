@@ -28,6 +28,9 @@ class Metrics:
             "bitcal_saved_share", "Of all tokens, those saved, with all that finding out took", ["setting"],
             registry=registry,
         )  # fmt: skip
+        self.trials = Gauge(
+            "bitcal_trial_tokens", "Of side requests, by which it is found out", ["setting"], registry=registry
+        )
         self.open = Gauge("bitcal_open_requests", "Requests that are being answered", registry=registry)
         self.own = Histogram(
             "bitcal_own_seconds_per_token", "Time the sidecar itself takes a token", registry=registry,
@@ -39,6 +42,7 @@ class Metrics:
         for one in status:
             self.phase.labels(one["name"]).set(one["phase"] == "stopping")
             self.net.labels(one["name"]).set(one["net"])
+            self.trials.labels(one["name"]).set(one["counts"]["trial_tokens"])
             nothing_yet = {"n": 0, "lost": 0}  # and no rate, which is then not a number
             for what in ("n", "lost", "lost_low", "lost_high", "saved"):
                 self.shadow.labels(one["name"], what).set((one["shadow"] or nothing_yet).get(what, float("nan")))

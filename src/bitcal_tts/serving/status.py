@@ -58,7 +58,7 @@ def described(name: str, remembered: dict[str, Any]) -> dict[str, Any]:
 def _net(share: float) -> str:
     """What all of it has come to so far, what finding out took included."""
     if share < 0:
-        return f"finding out has cost {percent(-share)} more tokens than have been saved so far"
+        return f"net of what was saved, finding out has taken {percent(-share)} of all tokens so far"
     return f"net of all that finding out took, {percent(share)} saved so far"
 
 

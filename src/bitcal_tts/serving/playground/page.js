@@ -155,7 +155,7 @@ function pilotCard(one) {
     ["phase", one.phase], [one.phase === "stopping" ? "promised" : "to be promised", `at most ${percent(one.risk, 1)} changed`],
     ["requests", String(one.requests)], ["learned from", String(one.learned)],
     ...(shadow ? [["lost", `${shadow.lost} of ${shadow.n} [${percent(shadow.lost_low, 1)}, ${percent(shadow.lost_high, 1)}]`], ["a stop saves", percent(shadow.saved)]] : [["next scorer at", String(one.due)], ...(strictest ? [["lost at the strictest threshold", `${strictest.losses} of ${strictest.n}`], ...(strictest.promised ? [["proven so far", "what saves nothing"]] : [])] : [])]),
-    one.net < 0 ? ["cost so far, what was saved counted", percent(-one.net, 1)] : ["net saved, what it asked counted", percent(one.net, 1)],
+    one.net < 0 ? ["taken by finding out, of all tokens", percent(-one.net, 1)] : ["net saved, what it asked counted", percent(one.net, 1)],
   ]);
   const bar = -Math.log(one.level), points = one.history.filter((p) => p.epoch === one.epoch);
   // The curve that matters is drawn last: of the threshold that is served, or of the strictest while none is.
