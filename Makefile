@@ -32,7 +32,7 @@ run: setup
 # The documentation as a site, in build/site; a broken link is an error.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "open build/site/index.html"
+	@echo "open build/site/index.html; its search needs a server: python3 -m http.server -b 127.0.0.1 -d build/site"
 
 lint: setup
 	$(BIN)/ruff check .

@@ -67,6 +67,7 @@ def test_where_nothing_certifies_it_says_how_many_more_are_needed() -> None:
     assert (found.threshold, found.more) == (math.inf, 130)  # 230 items without a loss
     assert binomial_p_value(0, 230, 0.01) <= 0.1 < binomial_p_value(0, 229, 0.01)
     assert certify(lambda _: 50, 1000, [0.9], risk=0.01, confidence=0.9).more is None  # no number would do
+    assert certify(lambda _: 1, 20, [0.9], risk=0.05, confidence=0.9).more == 25  # one of twenty may be chance
     assert certify(lambda _: 0, 1000, [], risk=0.01, confidence=0.9).more is None
     assert certify(lambda _: 0, 100, [], risk=0.01, confidence=0.9).more == 130  # so few that nothing says anything yet
 

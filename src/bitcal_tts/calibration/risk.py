@@ -63,8 +63,8 @@ class Certificate:
         losses: At that threshold, or at the strictest where none passed.
         n: Sequences.
         p_value: At that threshold.
-        more: How many more sequences would be needed where none passed, if losses stay as rare as they were; None where
-            they are too frequent for any number to do.
+        more: How many more sequences would be needed where none passed, if losses stay as rare as they were, or without a
+            loss where there are too few to tell; None where they are too frequent for any number to do.
     """
 
     threshold: float
@@ -112,9 +112,9 @@ def certify(
         p = test(losses, n, risk)
         if p > 1 - confidence:
             if not passed:
-                frequent = losses / n >= risk
-                more = None if frequent else max(1, _needed(losses / n, risk, confidence, test) - n)
-                return Certificate(math.inf, losses, n, p, more)
+                frequent = losses / n >= risk  # of few that says little: without a loss so many would do
+                needed = fewest(risk, confidence, p_value) if frequent else _needed(losses / n, risk, confidence, test)
+                return Certificate(math.inf, losses, n, p, None if frequent and needed <= n else max(1, needed - n))
             break
         passed.append(Certificate(float(threshold), losses, n, p, 0))
     if not passed:  # there was nowhere to stop: too few sequences may be why
