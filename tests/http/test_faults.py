@@ -202,6 +202,17 @@ def test_a_server_that_is_silent_is_named_before_it_is_given_up(fake: Fake, monk
         assert len(several(fake, 1, patience=9.0)) == 1
 
 
+def test_who_asks_late_for_what_is_done_is_told_of_no_silence(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning is an error in these tests."""
+    monkeypatch.setattr("bitcal_tts.engines.together.SILENCE", 0.5)
+    fake.write = streaming(event([5], "a"), event([], ""))
+    with HttpEngine(fake.url, bits=4, markers=None, patience=5.0) as engine:
+        done = engine.decode([Request(str(i), "How many?", to_the_end(20)) for i in range(2)])
+        next(done)
+        time.sleep(1.5)
+        next(done)
+
+
 def test_a_server_that_does_not_even_say_what_it_is_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bitcal_tts.engines.wire._AT_ONCE", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:

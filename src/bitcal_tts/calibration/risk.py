@@ -63,8 +63,8 @@ class Certificate:
         losses: At that threshold, or at the strictest where none passed.
         n: Sequences.
         p_value: At that threshold.
-        more: How many more sequences would be needed where none passed, if losses stay as rare as they were, or without a
-            loss where there are too few to tell; None where they are too frequent for any number to do.
+        more: How many more sequences would be needed where none passed, if losses stay as rare as they were, or
+            without a loss where there are too few to tell; None where they are too frequent for any number to do.
     """
 
     threshold: float

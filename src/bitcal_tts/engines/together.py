@@ -39,13 +39,14 @@ def together(one: Callable[[int], Any], n: int, at_once: int, stopped: threading
     def work() -> None:
         while not stopped.is_set():
             try:
-                result = one(numbers.get_nowait())
+                i = numbers.get_nowait()
             except queue.Empty:
                 return
+            try:
+                done.put((one(i), None))
             except BaseException as error:
                 done.put((None, error))
                 return
-            done.put((result, None))
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(at_once, n))]
     wire.heard = time.monotonic()
@@ -66,9 +67,11 @@ def together(one: Callable[[int], Any], n: int, at_once: int, stopped: threading
 
 def _next(done: queue.SimpleQueue[Any], wire: Wire) -> Any:
     """What is done next; a server that has said nothing for long is named meanwhile."""
-    while (left := wire.heard + SILENCE - time.monotonic()) > 0:
+    left = 0.0  # what is done is handed out, however long nobody has asked for it
+    while left >= 0:
         with suppress(queue.Empty):
             return done.get(timeout=left)
+        left = wire.heard + SILENCE - time.monotonic()
     warnings.warn(
         f"{wire.url} has said nothing for {SILENCE:g} seconds: it reads a long prompt, or hangs; after "
         f"{wire.patience:g} it is given up",
