@@ -138,6 +138,7 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 done, 2 bad input, 130 interrupted."""
     let_go_soon()
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # it has a note for each time that it tries again
     try:
         return _main(argv)
     except BrokenPipeError:  # whoever read has had enough

@@ -31,6 +31,7 @@ def test_before_the_first_shadow_there_are_none_and_no_rate_is_known() -> None:
 
     metrics = Metrics()
     metrics.pilots([{"name": "a", "phase": "learning", "net": 0.0, "counts": {"trial_tokens": 7}, "shadow": None}])
+    assert metrics.registry.get_sample_value("bitcal_trial_tokens", {"setting": "a"}) == 7
     told = {
         what: metrics.registry.get_sample_value("bitcal_shadow", {"setting": "a", "what": what})
         for what in ("n", "lost", "lost_high")

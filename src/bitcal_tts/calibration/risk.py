@@ -112,8 +112,8 @@ def certify(
         p = test(losses, n, risk)
         if p > 1 - confidence:
             if not passed:
-                frequent = losses / n >= risk  # of few that says little: without a loss so many would do
-                needed = fewest(risk, confidence, p_value) if frequent else _needed(losses / n, risk, confidence, test)
+                frequent = losses / n >= risk  # of few that says little: what would do without a loss is told then
+                needed = _needed(0.0 if frequent else losses / n, risk, confidence, test)
                 return Certificate(math.inf, losses, n, p, None if frequent and needed <= n else max(1, needed - n))
             break
         passed.append(Certificate(float(threshold), losses, n, p, 0))

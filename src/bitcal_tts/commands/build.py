@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import math
 import os
 from collections.abc import Sequence
@@ -173,12 +172,11 @@ def engine_for(
 
 
 def _quiet_transformers() -> None:
-    """Its bars and notes would stand between ours, and so would the hub's of each time that it tries again."""
-    from transformers.utils import logging as transformers
+    """Its bars and notes would stand between ours."""
+    from transformers.utils import logging
 
-    transformers.set_verbosity_error()
-    transformers.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
 
 
 def budgets_of(asked: Sequence[int] | None, profile: Path | None, opened: Opened) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-import logging
 import re
 import string
 from fractions import Fraction
@@ -127,7 +126,6 @@ def _hub_rows(name: str, hub_id: str, config: str | None, split: str) -> Any:
         raise TaskError(
             f"{name} from the hub needs the datasets package: {install_command('hub')}, or give --data FILE.jsonl"
         ) from None
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a note of each time that it tries again
     try:
         return load_dataset(hub_id, config, split=split)
     except Exception as error:  # the hub client raises many kinds
